@@ -1,0 +1,4 @@
+//! The op set on the CPU.
+
+pub mod pool;
+pub mod simd;

@@ -1,0 +1,1 @@
+//! Sequences, prefill and decode, speculative decoding, sampling

@@ -1,0 +1,1 @@
+//! GGUF container: checked reader (mmap, split files) and writer

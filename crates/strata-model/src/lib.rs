@@ -1,0 +1,1 @@
+//! qwen4exp: configuration, weight binding and the forward pass, once, over the op trait

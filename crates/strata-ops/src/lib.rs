@@ -1,0 +1,8 @@
+//! The op set: the scalar definitions of every op, to the bit. See NUMERICS.md.
+//!
+//! Functions here are written over plain slices, `#[inline(always)]` where a backend compiles them again for a
+//! wider instruction set: the same source, the same bits. No function allocates; callers own the buffers.
+
+pub mod math;
+pub mod norm;
+pub mod rope;

@@ -1,0 +1,1 @@
+//! Tokenizer and chat template built from GGUF metadata
