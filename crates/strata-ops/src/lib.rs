@@ -4,5 +4,7 @@
 //! wider instruction set: the same source, the same bits. No function allocates; callers own the buffers.
 
 pub mod math;
+pub mod matmul;
 pub mod norm;
+pub mod qsa;
 pub mod rope;
