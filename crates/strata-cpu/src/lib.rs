@@ -1,4 +1,6 @@
 //! The op set on the CPU.
 
+pub mod matmul;
 pub mod pool;
+pub mod qsa;
 pub mod simd;
