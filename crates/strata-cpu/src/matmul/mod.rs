@@ -1,0 +1,86 @@
+//! Weight matrices times activations, to the bits of `strata_ops::matmul`.
+//!
+//! A [`Matrix`] is bound once for a SIMD level, which may repack its bytes, and then multiplied from any number of
+//! threads. The work is cut into tiles of weight rows and activation rows; every output is the work of one tile, so
+//! the cut never changes a bit.
+
+mod experts;
+mod kernel;
+mod prepare;
+mod product;
+mod scalar;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use experts::{ExpertGroup, ExpertStack, matmul_experts};
+pub use prepare::prepare;
+pub use product::{matmul, matmul_many};
+pub use table::Table;
+
+use crate::simd::Simd;
+use bytes::Bytes;
+use kernel::Kernel;
+use strata_quant::DType;
+use thiserror::Error;
+
+/// Why a matrix or table could not be bound. The caller knows the tensor's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MatrixError {
+    #[error("rows of {cols} values are not a whole number of {dtype} blocks ({} values)", dtype.block_len())]
+    Width { dtype: DType, cols: usize },
+    #[error("{rows} x {cols} values of {dtype} take {expected} bytes, found {found}")]
+    Bytes { dtype: DType, rows: usize, cols: usize, expected: u128, found: usize },
+}
+
+/// A weight matrix `[rows, cols]`, ready for products.
+pub struct Matrix {
+    dtype: DType,
+    rows: usize,
+    cols: usize,
+    store: Store,
+    kernel: Kernel,
+}
+
+/// Where the weights are.
+enum Store {
+    /// GGUF rows, shared with whoever mapped the file.
+    Rows(Bytes),
+}
+
+impl Matrix {
+    /// Binds `rows` rows of `cols` values for the level `simd`, which must be one of [`Simd::available`].
+    ///
+    /// # Errors
+    /// If a row is not a whole number of blocks or `bytes` has another size than the shape asks for.
+    pub fn new(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> Result<Matrix, MatrixError> {
+        check_shape(dtype, rows, cols, bytes.len())?;
+        Ok(Matrix { dtype, rows, cols, store: Store::Rows(bytes), kernel: scalar::pick(simd) })
+    }
+
+    /// The format of the weights.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Rows: outputs of a product.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns: inputs of a product.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+}
+
+/// Checks that `found` bytes hold `rows` rows of `cols` values; gives the bytes of a row.
+fn check_shape(dtype: DType, rows: usize, cols: usize, found: usize) -> Result<usize, MatrixError> {
+    let row_bytes = dtype.row_bytes(cols).ok_or(MatrixError::Width { dtype, cols })?;
+    let expected = rows as u128 * row_bytes as u128;
+    if expected != found as u128 {
+        return Err(MatrixError::Bytes { dtype, rows, cols, expected, found });
+    }
+    Ok(row_bytes)
+}

@@ -1,0 +1,147 @@
+//! One weight row times one activation row.
+
+use super::blocks::{
+    IQ4_VALUES, half_at, iq4_xs_codes, iq4_xs_scales, k_scales, nibbles32, q4_k_codes, q5_k_codes,
+    q6_k_codes,
+};
+use super::{Acts, CHAINS_NARROW, CHAINS_WIDE, FLOAT_LANES, segment};
+use crate::math::butterfly;
+use half::{bf16, f16};
+use strata_quant::DType;
+
+/// `row . acts[t]`, the definition. `row` holds whole blocks of `dtype`, as many as `acts` has columns for; what is
+/// beyond the shorter of the two does not count.
+///
+/// # Panics
+/// If `acts` does not hold the form of `dtype` or has no row `t`.
+#[inline(always)]
+pub fn dot_row(dtype: DType, row: &[u8], acts: &Acts, t: usize) -> f32 {
+    match dtype {
+        DType::F32 => float(row, f32::from_le_bytes, acts.f32_row(t)),
+        DType::F16 => float(row, |b| f16::from_le_bytes(b).to_f32(), acts.f32_row(t)),
+        DType::BF16 => float(row, |b| bf16::from_le_bytes(b).to_f32(), acts.f32_row(t)),
+        DType::Q8_0 => narrow::<34>(row, acts, t, |b| std::array::from_fn(|i| b[2 + i] as i8)),
+        DType::Q4_0 => narrow::<18>(row, acts, t, |b| nibbles32(&b[2..], |q| q as i8 - 8)),
+        DType::IQ4_NL => narrow::<18>(row, acts, t, |b| {
+            nibbles32(&b[2..], |q| IQ4_VALUES[q as usize])
+        }),
+        DType::Q4_K => wide_min::<144>(row, acts, t, q4_k_codes),
+        DType::Q5_K => wide_min::<176>(row, acts, t, q5_k_codes),
+        DType::Q6_K => wide::<210, 16>(row, acts, t, |b| {
+            (
+                half_at(b, 208),
+                std::array::from_fn(|j| b[192 + j] as i8),
+                q6_k_codes(b),
+            )
+        }),
+        DType::IQ4_XS => wide::<136, 8>(row, acts, t, |b| {
+            (half_at(b, 0), iq4_xs_scales(b), iq4_xs_codes(b))
+        }),
+    }
+}
+
+/// The lane tree over a row of float weights.
+#[inline(always)]
+fn float<const BYTES: usize>(row: &[u8], value: impl Fn([u8; BYTES]) -> f32, a: &[f32]) -> f32 {
+    let mut p = [0.0f32; FLOAT_LANES];
+    let (w, w_tail) = row.as_chunks::<BYTES>().0.as_chunks::<FLOAT_LANES>();
+    let (a, a_tail) = a.as_chunks::<FLOAT_LANES>();
+    for (w, a) in w.iter().zip(a) {
+        for l in 0..FLOAT_LANES {
+            p[l] = value(w[l]).mul_add(a[l], p[l]);
+        }
+    }
+    for ((p, w), a) in p.iter_mut().zip(w_tail).zip(a_tail) {
+        *p = value(*w).mul_add(*a, *p);
+    }
+    butterfly(p)
+}
+
+/// The sum of `CHAINS` chains over the row's blocks. `term(block number, block, chain)` continues a chain.
+#[inline(always)]
+fn chains<const BYTES: usize, const CHAINS: usize>(
+    row: &[u8],
+    term: impl Fn(usize, &[u8; BYTES], f32) -> f32,
+) -> f32 {
+    let blocks = row.as_chunks::<BYTES>().0;
+    let mut y = 0.0;
+    for c in 0..CHAINS {
+        let mut chain = 0.0f32;
+        for s in segment(c, blocks.len(), CHAINS) {
+            chain = term(s, &blocks[s], chain);
+        }
+        y = if c == 0 { chain } else { y + chain };
+    }
+    y
+}
+
+/// Formats with 32-wide blocks that begin with their `f16` scale.
+#[inline(always)]
+fn narrow<const BYTES: usize>(
+    row: &[u8],
+    acts: &Acts,
+    t: usize,
+    codes: impl Fn(&[u8; BYTES]) -> [i8; 32],
+) -> f32 {
+    let a = acts.codes32(t).as_chunks::<32>().0;
+    let scales = acts.scales32(t);
+    chains::<BYTES, CHAINS_NARROW>(row, |s, block, chain| {
+        let isum = idot(&codes(block), &a[s]);
+        (half_at(block, 0) * scales[s]).mul_add(isum as f32, chain)
+    })
+}
+
+/// 256-wide formats without minima; `parts` gives a block's scale, sub-scales and codes.
+#[inline(always)]
+fn wide<const BYTES: usize, const SUBS: usize>(
+    row: &[u8],
+    acts: &Acts,
+    t: usize,
+    parts: impl Fn(&[u8; BYTES]) -> (f32, [i8; SUBS], [i8; 256]),
+) -> f32 {
+    let a = acts.codes256(t).as_chunks::<256>().0;
+    let scales = acts.scales256(t);
+    chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
+        let (d, subs, codes) = parts(block);
+        let span = 256 / SUBS;
+        let isum: i32 = (0..SUBS)
+            .map(|j| {
+                i32::from(subs[j]) * idot(&codes[j * span..][..span], &a[s][j * span..][..span])
+            })
+            .sum();
+        (d * scales[s]).mul_add(isum as f32, chain)
+    })
+}
+
+/// Q4_K and Q5_K: eight sub-blocks with a scale and a minimum each.
+#[inline(always)]
+fn wide_min<const BYTES: usize>(
+    row: &[u8],
+    acts: &Acts,
+    t: usize,
+    codes: impl Fn(&[u8; BYTES]) -> [i8; 256],
+) -> f32 {
+    let a = acts.codes256(t).as_chunks::<256>().0;
+    let scales = acts.scales256(t);
+    chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
+        let (subs, mins) = k_scales(&block[4..16]);
+        let codes = codes(block);
+        let (mut isum, mut msum) = (0i32, 0i32);
+        for j in 0..8 {
+            let a = &a[s][j * 32..][..32];
+            isum += i32::from(subs[j]) * idot(&codes[j * 32..][..32], a);
+            msum += i32::from(mins[j]) * a.iter().map(|&q| i32::from(q)).sum::<i32>();
+        }
+        let chain = (half_at(block, 0) * scales[s]).mul_add(isum as f32, chain);
+        (-(half_at(block, 2) * scales[s])).mul_add(msum as f32, chain)
+    })
+}
+
+/// The integer dot product.
+#[inline(always)]
+fn idot(w: &[i8], a: &[i8]) -> i32 {
+    w.iter()
+        .zip(a)
+        .map(|(&w, &a)| i32::from(w) * i32::from(a))
+        .sum()
+}
