@@ -54,6 +54,10 @@ impl Metadata {
         self.entries.iter().map(|(k, v)| (k.as_str(), v))
     }
 
+    pub fn contains(&self, key: &str) -> bool {
+        self.index.contains_key(key)
+    }
+
     /// The value of a key as it is in the file.
     pub fn value(&self, key: &str) -> Option<&Value> {
         self.index.get(key).map(|&i| &self.entries[i].1)

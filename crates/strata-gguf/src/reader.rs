@@ -134,6 +134,11 @@ impl Gguf {
         Ok(())
     }
 
+    /// The first (or only) file, to name the model in messages; `(memory)` for bytes.
+    pub fn path(&self) -> &Path {
+        &self.shards[0].path
+    }
+
     /// Container version: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version

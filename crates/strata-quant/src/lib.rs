@@ -1,7 +1,19 @@
-//! GGUF block formats: layouts and decode, one file a family.
+//! GGUF block formats: layouts, decode and encode, one file a family.
 //!
 //! A weight row is a whole number of blocks of one [`DType`]. This crate knows the bytes of a block and the
 //! `f32` values they stand for; products with activations are defined in `strata-ops`.
+//!
+//! To add a format: a row in `dtype.rs`, its functions in its family's file, an arm in `format.rs`, and its name in
+//! the oracle script of the tests.
 
 mod dtype;
+mod float;
+mod format;
+mod iq4;
+mod k_quants;
+mod q_simple;
+pub mod testing;
+
 pub use dtype::{DType, UnknownDType};
+pub use format::{QuantizeError, SizeError, dequantize, first_non_finite, quantize};
+pub use iq4::IQ4_VALUES;
