@@ -1,5 +1,6 @@
 //! The op set on the CPU.
 
+pub mod backend;
 pub mod matmul;
 pub mod pool;
 pub mod qsa;

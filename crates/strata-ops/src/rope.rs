@@ -5,7 +5,9 @@
 pub enum RopeScaling {
     None,
     /// Every frequency divided by `factor`.
-    Linear { factor: f32 },
+    Linear {
+        factor: f32,
+    },
     /// YaRN by the Hugging Face formula.
     Yarn {
         factor: f32,

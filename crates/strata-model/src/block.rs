@@ -1,0 +1,72 @@
+//! One decoder layer: token mixer and experts, each between a read and a write of the residual.
+
+use crate::config::{Config, LayerKind};
+use crate::error::BindError;
+use crate::gdn::{Gdn, GdnState};
+use crate::hyper::Hyper;
+use crate::moe::Moe;
+use crate::observer::Observer;
+use crate::qsa::Qsa;
+use crate::scratch::Scratch;
+use crate::weights::Binder;
+use strata_ops::backend::Backend;
+
+/// The token mixer of a layer.
+pub enum Mixer<B: Backend> {
+    Gdn(Gdn<B>),
+    Qsa(Qsa<B>),
+}
+
+/// Weights of one decoder layer.
+pub struct Block<B: Backend> {
+    pub(crate) attn_hyper: Hyper<B>,
+    pub(crate) mixer: Mixer<B>,
+    pub(crate) ffn_hyper: Hyper<B>,
+    pub(crate) moe: Moe<B>,
+}
+
+/// One sequence's state of one layer.
+pub enum LayerState<B: Backend> {
+    Gdn(GdnState<B>),
+    Qsa(B::KvCache),
+}
+
+impl<B: Backend> Block<B> {
+    pub fn bind(w: &Binder<'_, B>, c: &Config, block: usize, kind: LayerKind, dense: bool) -> Result<Self, BindError> {
+        Ok(Block {
+            attn_hyper: Hyper::bind(w, c, &format!("blk.{block}.hc_attn"), true)?,
+            mixer: match kind {
+                LayerKind::Gdn => Mixer::Gdn(Gdn::bind(w, c, block)?),
+                LayerKind::Qsa => Mixer::Qsa(Qsa::bind(w, c, block, dense)?),
+            },
+            ffn_hyper: Hyper::bind(w, c, &format!("blk.{block}.hc_ffn"), true)?,
+            moe: Moe::bind(w, c, block)?,
+        })
+    }
+
+    /// Carries `n` rows of `s.r`, at positions `first..`, through the layer.
+    #[allow(clippy::too_many_arguments)]
+    pub fn forward(
+        &self,
+        b: &B,
+        c: &Config,
+        s: &mut Scratch<B>,
+        state: &mut LayerState<B>,
+        layer: usize,
+        first: usize,
+        n: usize,
+        commit: bool,
+        observer: &mut Option<&mut dyn Observer>,
+    ) {
+        self.attn_hyper.read(b, c, &s.r, n, &mut s.hyper);
+        match (&self.mixer, state) {
+            (Mixer::Gdn(g), LayerState::Gdn(st)) => g.forward(b, c, s, st, n, commit),
+            (Mixer::Qsa(q), LayerState::Qsa(cache)) => q.forward(b, c, s, cache, layer, n, observer),
+            _ => unreachable!("a sequence's states are made from the same list of layer kinds as the blocks"),
+        }
+        b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
+        self.ffn_hyper.read(b, c, &s.r, n, &mut s.hyper);
+        self.moe.forward(b, c, s, layer, first, n, observer);
+        b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
+    }
+}

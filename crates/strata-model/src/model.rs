@@ -1,0 +1,234 @@
+//! The whole model: binding, and the forward pass over the trunk.
+
+use crate::block::Block;
+use crate::config::Config;
+use crate::error::{BindError, ForwardError};
+use crate::hyper::Hyper;
+use crate::mtp::Mtp;
+use crate::ngram::{Ngram, NgramHash};
+use crate::observer::Observer;
+use crate::scratch::{Scratch, check_call, check_ids};
+use crate::sequence::Sequence;
+use crate::weights::{Binder, WeightMode};
+use strata_gguf::Gguf;
+use strata_ops::backend::Backend;
+
+/// Choices made when a model is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelOptions {
+    pub weights: WeightMode,
+    /// Bind the MTP block, where there is one.
+    pub mtp: bool,
+    /// Attend to every cell in the MTP block instead of selecting as the trunk does.
+    pub mtp_dense: bool,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        ModelOptions { weights: WeightMode::AsStored, mtp: true, mtp_dense: false }
+    }
+}
+
+/// A bound model.
+pub struct Model<B: Backend> {
+    config: Config,
+    pub(crate) embedding: B::Table,
+    pub(crate) ngram: Option<Ngram<B>>,
+    pub(crate) blocks: Vec<Block<B>>,
+    pub(crate) final_mixer: Hyper<B>,
+    pub(crate) output: B::Matrix,
+    pub(crate) mtp: Option<Mtp<B>>,
+}
+
+impl<B: Backend> Model<B> {
+    /// Binds the trunk in `gguf`, and the MTP block from `mtp` or, without it, from `gguf` if that holds one.
+    pub fn bind(b: &B, gguf: &Gguf, mtp: Option<&Gguf>, options: ModelOptions) -> Result<Model<B>, BindError> {
+        let vocab = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied()).unwrap_or(1) as usize;
+        let config = Config::from_gguf(gguf, vocab)?;
+        let c = &config;
+        let w = Binder::new(b, gguf, options.weights);
+        let (embedding, _) = w.table("token_embd.weight", c.hidden, 1)?;
+        let tied = !w.has("output.weight");
+        let output = w.matrix(if tied { "token_embd.weight" } else { "output.weight" }, c.vocab, c.hidden)?;
+        let blocks = (0..c.layers.len()).map(|i| Block::bind(&w, c, i, c.layers[i], false)).collect::<Result<Vec<_>, _>>()?;
+        let ngram = c.ngram.as_ref().map(|p| Ngram::bind(&w, c, p)).transpose()?;
+        let final_mixer = Hyper::bind(&w, c, "output_hc", false)?;
+        let index = c.layers.len();
+        let prefix = format!("blk.{index}.");
+        let own = match (options.mtp, mtp) {
+            (true, None) if c.has_mtp => Some(Mtp::bind(&w, c, index, options.mtp_dense, false)?),
+            _ => None,
+        };
+        w.finish(|name| c.has_mtp && name.starts_with(&prefix))?;
+        let mtp = match (options.mtp, mtp) {
+            (true, Some(g)) => Some(bind_mtp_file(b, c, g, options)?),
+            _ => own,
+        };
+        Ok(Model { embedding, ngram, blocks, final_mixer, output, mtp, config })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// True if the MTP block is bound.
+    pub fn has_mtp(&self) -> bool {
+        self.mtp.is_some()
+    }
+
+    /// The n-gram hash, where the model has the module.
+    pub fn hash(&self) -> Option<&NgramHash> {
+        self.ngram.as_ref().map(|n| &n.hash)
+    }
+
+    pub(crate) fn head_matrices(&self) -> Vec<&B::Matrix> {
+        std::iter::once(&self.output).chain(self.mtp.as_ref().and_then(|m| m.head.as_ref())).collect()
+    }
+
+    /// Runs `tokens` after the committed ones of `seq`; their wide residuals are left in [`Scratch::residual`].
+    ///
+    /// With `commit` the sequence moves past them; without, they stay pending until [`Sequence::commit`], and a second
+    /// call before that is an error of the caller.
+    ///
+    /// # Panics
+    /// If rows are pending already, or more rows than the sequence's window are run without commit.
+    pub fn forward(
+        &self,
+        b: &B,
+        seq: &mut Sequence<B>,
+        s: &mut Scratch<B>,
+        tokens: &[u32],
+        commit: bool,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<(), ForwardError> {
+        let c = &self.config;
+        let (n, first) = (tokens.len(), seq.len);
+        assert!(seq.pending.is_empty(), "rows are pending");
+        assert!(commit || n <= seq.window, "{n} rows without commit, the window is {}", seq.window);
+        check_call(&s.limits, first, n)?;
+        if first + n > seq.capacity {
+            return Err(ForwardError::ContextFull { needed: first + n, capacity: seq.capacity });
+        }
+        check_ids(c, first, tokens)?;
+
+        for (id, t) in s.row_ids.iter_mut().zip(tokens) {
+            *id = u64::from(*t);
+        }
+        b.gather(&self.embedding, &s.row_ids[..n], &mut s.embedding);
+        b.spread(&s.embedding, n, c.streams, c.hidden, &mut s.r);
+        if let (Some(g), Some(x), Some(p)) = (&self.ngram, &mut s.ngram, &c.ngram) {
+            ngram_rows(&g.hash, &seq.tail, tokens, p.heads(), &mut x.rows);
+            if let Some(o) = &mut observer {
+                x.rows.chunks_exact(p.heads()).take(n).enumerate().for_each(|(i, r)| o.ngram_rows(first + i, r));
+            }
+        }
+        for (i, block) in self.blocks.iter().enumerate() {
+            if let (Some(g), Some(p), Some(st)) = (&self.ngram, &c.ngram, &mut seq.ngram)
+                && p.layer == i
+            {
+                g.forward(b, c, p, s, st, n, commit);
+            }
+            block.forward(b, c, s, &mut seq.layers[i], i, first, n, commit, &mut observer);
+            if let Some(o) = &mut observer {
+                let mut wide = vec![0.0; n * c.wide()];
+                b.read(&s.r, 0, &mut wide);
+                wide.chunks_exact(c.wide()).enumerate().for_each(|(row, r)| o.residual(i, first + row, r));
+            }
+            if !b.all_finite(&s.r, n * c.wide()) {
+                return Err(ForwardError::NotFinite { place: format!("the residual after layer {i}") });
+            }
+        }
+        if commit {
+            for t in tokens {
+                seq.remember(*t, c);
+            }
+            seq.len += n;
+        } else {
+            seq.pending.extend_from_slice(tokens);
+        }
+        Ok(())
+    }
+
+    /// Logits of `n` rows of the residual from `row` on, into [`Scratch::logits`].
+    pub fn head(&self, b: &B, s: &mut Scratch<B>, row: usize, n: usize) -> Result<(), ForwardError> {
+        self.head_with(b, s, row, n, &self.final_mixer, &self.output)
+    }
+
+    pub(crate) fn head_with(
+        &self,
+        b: &B,
+        s: &mut Scratch<B>,
+        row: usize,
+        n: usize,
+        mixer: &Hyper<B>,
+        output: &B::Matrix,
+    ) -> Result<(), ForwardError> {
+        let c = &self.config;
+        if n > s.limits.head_rows {
+            return Err(ForwardError::TooManyRows { found: n, limit: s.limits.head_rows });
+        }
+        b.copy(&s.r, row * c.wide(), &mut s.head_r, 0, n * c.wide());
+        mixer.read(b, c, &s.head_r, n, &mut s.head_hyper);
+        b.prepare(&s.head_hyper.y, n, &mut s.head_acts);
+        b.matmul(&s.head_acts, n, &mut [(output, &mut s.logits)]);
+        if !b.all_finite(&s.logits, n * c.vocab) {
+            return Err(ForwardError::NotFinite { place: "the logits".into() });
+        }
+        Ok(())
+    }
+}
+
+/// Table rows of every token, given the committed ones before them.
+fn ngram_rows(hash: &NgramHash, tail: &[u32], tokens: &[u32], heads: usize, rows: &mut [u64]) {
+    // the hash looks at few tokens: a window on the stack holds them
+    const MAX: usize = 16;
+    let context = hash.context();
+    for (i, rows) in rows.chunks_exact_mut(heads).take(tokens.len()).enumerate() {
+        let mut window = [0u32; MAX];
+        let before = context.min(tail.len() + i);
+        for s in 0..=before {
+            // s tokens before the current one
+            window[before - s] = if s <= i { tokens[i - s] } else { tail[tail.len() + i - s] };
+        }
+        hash.rows(&window[..=before], rows);
+    }
+}
+
+/// Binds the MTP block of a file of its own.
+fn bind_mtp_file<B: Backend>(b: &B, trunk: &Config, gguf: &Gguf, options: ModelOptions) -> Result<Mtp<B>, BindError> {
+    let c = Config::from_gguf(gguf, trunk.vocab)?;
+    if !c.has_mtp {
+        return Err(BindError::NoMtp { file: gguf.path().display().to_string() });
+    }
+    let differs = |key: &str, expected: String, found: String| BindError::Config {
+        file: gguf.path().display().to_string(),
+        key: format!("qwen4exp.{key}"),
+        expected: format!("{expected}, as in the trunk file"),
+        found,
+    };
+    if c.layers.len() != trunk.layers.len() {
+        return Err(differs("block_count", (trunk.layers.len() + 1).to_string(), (c.layers.len() + 1).to_string()));
+    }
+    if (c.hidden, c.streams) != (trunk.hidden, trunk.streams) {
+        return Err(differs("embedding_length", format!("{} x {}", trunk.hidden, trunk.streams), format!("{} x {}", c.hidden, c.streams)));
+    }
+    if (c.qsa, c.rope_dims) != (trunk.qsa, trunk.rope_dims) {
+        return Err(differs("attention", format!("{:?}", trunk.qsa), format!("{:?}", c.qsa)));
+    }
+    if (c.low_rank, c.experts_used, c.expert_width, c.shared_width, c.experts)
+        != (trunk.low_rank, trunk.experts_used, trunk.expert_width, trunk.shared_width, trunk.experts)
+    {
+        return Err(differs(
+            "expert_count",
+            format!("{} experts of {}", trunk.experts, trunk.expert_width),
+            format!("{} of {}", c.experts, c.expert_width),
+        ));
+    }
+    let w = Binder::new(b, gguf, options.weights);
+    let index = trunk.layers.len();
+    let mtp = Mtp::bind(&w, trunk, index, options.mtp_dense, true)?;
+    // a combined file used beside another trunk: its trunk tensors are of no interest
+    let block = format!("blk.{index}.");
+    w.finish(|name| !name.starts_with(&block))?;
+    Ok(mtp)
+}

@@ -1,0 +1,84 @@
+//! Mixture of experts with a shared expert.
+
+use crate::config::Config;
+use crate::error::BindError;
+use crate::observer::Observer;
+use crate::scratch::Scratch;
+use crate::weights::Binder;
+use strata_ops::backend::{Backend, ExpertStacks};
+
+/// Weights of one layer.
+pub struct Moe<B: Backend> {
+    pub(crate) router: B::Matrix,
+    pub(crate) stacks: ExpertStacks<B::Matrix>,
+    pub(crate) shared_router: B::Matrix,
+    pub(crate) shared_gate: B::Matrix,
+    pub(crate) shared_up: B::Matrix,
+    pub(crate) shared_down: B::Matrix,
+}
+
+impl<B: Backend> Moe<B> {
+    pub fn bind(w: &Binder<'_, B>, c: &Config, block: usize) -> Result<Self, BindError> {
+        let name = |part: &str| format!("blk.{block}.{part}.weight");
+        let (e, width) = (c.experts, c.expert_width);
+        let fused = name("ffn_gate_up_exps");
+        let (gate, up) = if w.has(&fused) {
+            w.fused_stack(&fused, e, width, c.hidden)?
+        } else {
+            (w.stack(&name("ffn_gate_exps"), e, width, c.hidden)?, w.stack(&name("ffn_up_exps"), e, width, c.hidden)?)
+        };
+        Ok(Moe {
+            router: w.matrix(&name("ffn_gate_inp"), e, c.hidden)?,
+            stacks: ExpertStacks {
+                gate,
+                up,
+                down: w.stack(&name("ffn_down_exps"), e, c.hidden, width)?,
+                experts: e,
+                width,
+                hidden: c.hidden,
+            },
+            shared_router: w.matrix(&name("ffn_gate_inp_shexp"), 1, c.hidden)?,
+            shared_gate: w.matrix(&name("ffn_gate_shexp"), c.shared_width, c.hidden)?,
+            shared_up: w.matrix(&name("ffn_up_shexp"), c.shared_width, c.hidden)?,
+            shared_down: w.matrix(&name("ffn_down_shexp"), c.hidden, c.shared_width)?,
+        })
+    }
+
+    /// `s.hyper.y` to `s.block_out`, `n` rows; row i is at position `first + i` (for the observer).
+    pub fn forward(
+        &self,
+        b: &B,
+        c: &Config,
+        s: &mut Scratch<B>,
+        layer: usize,
+        first: usize,
+        n: usize,
+        observer: &mut Option<&mut dyn Observer>,
+    ) {
+        b.prepare(&s.hyper.y, n, &mut s.hidden_acts);
+        b.matmul(
+            &s.hidden_acts,
+            n,
+            &mut [
+                (&self.router, &mut s.router_logits),
+                (&self.shared_gate, &mut s.shared_gate),
+                (&self.shared_up, &mut s.shared_up),
+                (&self.shared_router, &mut s.shared_router),
+            ],
+        );
+        b.route(&s.router_logits, n, c.experts, &mut s.routes);
+        if let Some(o) = observer {
+            let mut logits = vec![0.0; n * c.experts];
+            b.read(&s.router_logits, 0, &mut logits);
+            let k = s.routes.ranks;
+            for (row, l) in logits.chunks_exact(c.experts).enumerate() {
+                let at = row * k..(row + 1) * k;
+                o.experts(layer, first + row, l, &s.routes.ids[at.clone()], &s.routes.weights[at]);
+            }
+        }
+        b.silu_mul(&s.shared_gate, &s.shared_up, n * c.shared_width, &mut s.shared_hidden);
+        b.prepare(&s.shared_hidden, n, &mut s.shared_acts);
+        b.matmul(&s.shared_acts, n, &mut [(&self.shared_down, &mut s.shared_out)]);
+        b.experts(&self.stacks, &s.hidden_acts, &s.routes, n, &s.shared_out, &s.shared_router, &mut s.expert_scratch, &mut s.block_out);
+    }
+}
