@@ -1,0 +1,29 @@
+//! Errors of a run.
+
+use crate::sampler::{HistoryError, ParamError, SampleError};
+use strata_model::ForwardError;
+use strata_ops::backend::OpError;
+use thiserror::Error;
+
+/// Why an engine could not be made or a run stopped.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    #[error(transparent)]
+    Op(#[from] OpError),
+    #[error(transparent)]
+    Params(#[from] ParamError),
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    #[error("the prompt is empty: expected at least one token")]
+    EmptyPrompt,
+    #[error("the prompt has {found} tokens, the context holds {capacity} and one must be left for an answer")]
+    PromptTooLong { found: usize, capacity: usize },
+    #[error("{field}: expected {expected}, found {found}")]
+    Option { field: &'static str, expected: String, found: String },
+    #[error("stopped by the caller")]
+    Cancelled,
+}

@@ -1,0 +1,137 @@
+//! Drafts by the MTP block: its cache follows the trunk's true residuals, a chain of its own rows goes ahead of them.
+
+use crate::error::EngineError;
+use crate::options::EngineOptions;
+use crate::sampler::ExpInPlace;
+use strata_model::{Model, MtpSequence, Scratch};
+use strata_ops::backend::{Backend, OpError};
+
+/// Drafts for one sequence.
+pub(crate) struct Drafter<B: Backend> {
+    seq: MtpSequence<B>,
+    /// Wide residuals of committed positions whose rows the block has not run, `[window, wide]`.
+    carry: B::Buf,
+    carried: usize,
+    /// The tokens after those positions but for the last, whose next token is the newest one.
+    next: Vec<u32>,
+    /// Rows made from the trunk's residuals.
+    true_rows: usize,
+    min_p: f32,
+    exp: ExpInPlace,
+}
+
+impl<B: Backend> Drafter<B> {
+    pub fn new(b: &B, model: &Model<B>, options: &EngineOptions) -> Result<Self, OpError> {
+        let c = model.config();
+        let window = options.spec + 1;
+        Ok(Drafter {
+            seq: MtpSequence::new(b, c, options.kv, options.capacity, options.mtp_dense)?,
+            carry: b.buf(window * c.wide(), "draft input")?,
+            carried: 0,
+            next: Vec::with_capacity(window),
+            true_rows: 0,
+            min_p: options.spec_min_p,
+            exp: options.exp,
+        })
+    }
+
+    pub fn clear(&mut self, b: &B) {
+        self.seq.truncate(b, 0);
+        self.carried = 0;
+        self.next.clear();
+        self.true_rows = 0;
+    }
+
+    /// After the trunk ran `n` rows of a prompt, whose next tokens are `next`: all of them, or all but the last row's
+    /// at the prompt's end.
+    pub fn follow_prompt(&mut self, b: &B, model: &Model<B>, s: &mut Scratch<B>, next: &[u32], n: usize) -> Result<(), EngineError> {
+        let c = model.config();
+        if next.len() < n {
+            b.copy(s.residual(), (n - 1) * c.wide(), &mut self.carry, 0, c.wide());
+            self.carried = 1;
+        }
+        if !next.is_empty() {
+            s.mtp_input_from_residual(b, c, 0, 0, next.len());
+            model.mtp_forward(b, &mut self.seq, s, next)?;
+            self.true_rows += next.len();
+        }
+        Ok(())
+    }
+
+    /// After a window was verified and `tokens.len()` rows of it were kept: row i is followed by `tokens[i]`.
+    pub fn follow(&mut self, b: &B, model: &Model<B>, s: &mut Scratch<B>, tokens: &[u32]) {
+        let c = model.config();
+        self.seq.truncate(b, self.true_rows);
+        b.copy(s.residual(), 0, &mut self.carry, 0, tokens.len() * c.wide());
+        self.carried = tokens.len();
+        self.next.clear();
+        self.next.extend_from_slice(&tokens[..tokens.len() - 1]);
+    }
+
+    /// Runs the carried rows, now that `token`, the one after the last of them, is known.
+    pub fn complete(&mut self, b: &B, model: &Model<B>, s: &mut Scratch<B>, token: u32) -> Result<(), EngineError> {
+        let rows = self.carried;
+        self.seq.truncate(b, self.true_rows);
+        if rows > 0 {
+            s.mtp_input(b, model.config(), &self.carry, 0, 0, rows);
+            self.next.push(token);
+            model.mtp_forward(b, &mut self.seq, s, &self.next)?;
+            self.true_rows += rows;
+            self.carried = 0;
+            self.next.clear();
+        }
+        Ok(())
+    }
+
+    /// Drafts up to `n` tokens after `current` and appends them to `window`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn draft(
+        &mut self,
+        b: &B,
+        model: &Model<B>,
+        s: &mut Scratch<B>,
+        current: u32,
+        n: usize,
+        logits: &mut [f32],
+        window: &mut Vec<u32>,
+    ) -> Result<(), EngineError> {
+        let c = model.config();
+        let mut row = self.carried.saturating_sub(1);
+        self.complete(b, model, s, current)?;
+        for i in 0..n {
+            model.mtp_head(b, s, row, 1)?;
+            let logits = &mut logits[..c.vocab];
+            b.read(s.logits(), 0, logits);
+            let token = best(logits);
+            if self.min_p > 0.0 && probability(logits, token, self.exp) < self.min_p {
+                break;
+            }
+            window.push(token);
+            if i + 1 < n {
+                s.mtp_input_from_residual(b, c, row, 0, 1);
+                model.mtp_forward(b, &mut self.seq, s, &[token])?;
+                row = 0;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The most probable token, the lowest id on ties.
+fn best(logits: &[f32]) -> u32 {
+    let mut at = 0;
+    for (i, l) in logits.iter().enumerate() {
+        if *l > logits[at] {
+            at = i;
+        }
+    }
+    at as u32
+}
+
+/// Probability of the most probable token; the logits are used up.
+fn probability(logits: &mut [f32], best: u32, exp: ExpInPlace) -> f32 {
+    let max = logits[best as usize];
+    logits.iter_mut().for_each(|l| *l -= max);
+    exp(logits);
+    (1.0 / logits.iter().map(|e| f64::from(*e)).sum::<f64>()) as f32
+}
