@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod matmul;
+pub mod parity;
 pub mod pool;
 pub mod qsa;
 pub mod simd;

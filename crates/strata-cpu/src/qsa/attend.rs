@@ -3,11 +3,24 @@
 use super::cache::QsaCache;
 use super::disjoint::Disjoint;
 use super::error::{QsaError, check_len};
+use super::index::{prepare_index, prepared_len};
 use super::kernels::QsaKernels;
-use super::scratch::QsaScratch;
+use super::row::{Cells, row_alone, row_spread};
+use super::scratch::{QsaScratch, Shared, Worker, lock};
+use super::select::{IndexKeys, Select, TILE};
 use super::shape::QsaShape;
 use crate::pool::Pool;
-use strata_ops::qsa::{BLOCK, HEAD_DIM, INDEX_DIM, attend::attend_head, score::scores, selection_width, topk::top_k};
+use std::ops::Range;
+use std::sync::Mutex;
+use strata_ops::qsa::kv::KvRows;
+use strata_ops::qsa::score::{scores, tail_score};
+use strata_ops::qsa::topk::top_k;
+use strata_ops::qsa::{BLOCK, HEAD_DIM, INDEX_DIM, selection_width};
+
+/// Cells (of all rows) from which it pays to wake other threads.
+const SHARED_CELLS: usize = 256;
+/// Blocks that one task scores at least.
+const SCORE_GRAIN: usize = 512;
 
 /// Query rows of one call, at consecutive positions of the sequence.
 #[derive(Clone, Copy, Debug)]
@@ -24,74 +37,148 @@ pub struct QueryRows<'a> {
     pub dense: bool,
 }
 
+/// What every part of a call needs.
+struct Call<'a> {
+    kernels: &'a QsaKernels,
+    keys: IndexKeys<'a>,
+    kv: KvRows<'a>,
+    shape: &'a QsaShape,
+    rows: &'a QueryRows<'a>,
+}
+
+impl Call<'_> {
+    fn n_kv(&self, row: usize) -> usize {
+        self.rows.first_pos + row + 1
+    }
+
+    /// Cells that a row attends to.
+    fn width(&self, row: usize) -> usize {
+        if self.rows.dense { self.n_kv(row) } else { selection_width(self.n_kv(row), self.shape.budget_blocks()) }
+    }
+
+    fn iq(&self, rows: Range<usize>) -> &[f32] {
+        let n = self.shape.index_heads() * INDEX_DIM;
+        &self.rows.iq[rows.start * n..rows.end * n]
+    }
+
+    fn q(&self, row: usize) -> &[f32] {
+        let n = self.shape.heads() * HEAD_DIM;
+        &self.rows.q[row * n..(row + 1) * n]
+    }
+
+    /// Rows `tile`, one thread, one row after the other; `out` is theirs.
+    fn tile(&self, tile: Range<usize>, worker: &mut Worker, out: &mut [f32]) {
+        // rows that select come last: they have the longer sequences
+        let first = tile.clone().find(|r| self.width(*r) < self.n_kv(*r)).unwrap_or(tile.end);
+        if first < tile.end {
+            let iq = self.iq(first..tile.end);
+            worker.select.score(self.kernels, self.keys, iq, self.shape.index_heads(), self.n_kv(first));
+        }
+        for (row, out) in tile.zip(out.chunks_exact_mut(self.shape.heads() * HEAD_DIM)) {
+            if row < first {
+                row_alone(self.kernels, &self.kv, self.q(row), Cells::All(self.n_kv(row)), &mut worker.heads, out);
+            } else {
+                let ids = worker.select.ids(self.kernels, row - first, self.n_kv(row), self.width(row));
+                row_alone(self.kernels, &self.kv, self.q(row), Cells::Ids(ids), &mut worker.heads, out);
+            }
+        }
+    }
+
+    /// One row spread over the threads: blocks, then chunks, then heads.
+    fn spread(&self, pool: &Pool, row: usize, workers: &[Mutex<Worker>], shared: &mut (Select, Shared), out: &mut [f32]) {
+        let (select, shared) = shared;
+        let (n_kv, width) = (self.n_kv(row), self.width(row));
+        let cells = if width < n_kv {
+            let prepared = &mut select.iq[..prepared_len(self.shape.index_heads())];
+            prepare_index(self.iq(row..row + 1), prepared);
+            let (prepared, scores) = (&*prepared, Disjoint::new(&mut select.scores));
+            pool.ranges(n_kv / BLOCK, SCORE_GRAIN, &|blocks, _| {
+                // SAFETY: the ranges of one job do not overlap.
+                let out = unsafe { scores.range(blocks.clone()) };
+                self.kernels.score(&self.keys.pooled[blocks], prepared, prepared.len(), out, 0);
+            });
+            select.scores[n_kv / BLOCK] = tail_score(self.keys.dead, self.iq(row..row + 1), n_kv);
+            Cells::Ids(select.ids(self.kernels, 0, n_kv, width))
+        } else {
+            Cells::All(n_kv)
+        };
+        row_spread(pool, self.kernels, &self.kv, self.q(row), cells, workers, shared, out);
+    }
+}
+
 /// Attention of query rows over the cells of `cache` that each selects: `out` is `[n, heads, 256]`, before the output
 /// gate. The cells of the rows must have been appended.
 ///
 /// # Errors
-/// [`QsaError`] if a buffer has the wrong length, a row lies beyond the cache or the scratch is too small.
+/// [`QsaError`] if a buffer has the wrong length, a row lies beyond the cache, the cache is of another shape or the
+/// scratch is too small.
 pub fn attend(
     pool: &Pool,
-    _kernels: &QsaKernels,
+    kernels: &QsaKernels,
     cache: &QsaCache,
     shape: &QsaShape,
     rows: &QueryRows<'_>,
     out: &mut [f32],
     scratch: &mut QsaScratch,
 ) -> Result<(), QsaError> {
+    check(pool, cache, shape, rows, out, scratch)?;
+    let call = Call { kernels, keys: IndexKeys::of(cache), kv: cache.rows(), shape, rows };
+    let (n, threads, wide) = (rows.n, pool.threads(), shape.heads() * HEAD_DIM);
+    let cells = if n > 0 { call.width(n - 1).saturating_mul(n) } else { 0 };
+    let QsaScratch { workers, shared, .. } = scratch;
+    if let Some(shared) = shared.as_mut().filter(|_| n < 2 * threads && cells >= SHARED_CELLS) {
+        for (row, out) in out.chunks_exact_mut(wide).enumerate() {
+            call.spread(pool, row, workers, shared, out);
+        }
+        return Ok(());
+    }
+    let tile = (n / (4 * threads)).clamp(1, TILE);
+    let (out, tasks) = (Disjoint::new(out), n.div_ceil(tile));
+    let task = |t: usize, w: usize| {
+        let r = t * tile..((t + 1) * tile).min(n);
+        // SAFETY: one task has the rows.
+        let out = unsafe { out.range(r.start * wide..r.end * wide) };
+        call.tile(r, &mut lock(&workers[w]), out);
+    };
+    if cells < SHARED_CELLS {
+        (0..tasks).for_each(|t| task(t, 0));
+    } else {
+        pool.run(tasks, &task);
+    }
+    Ok(())
+}
+
+fn check(pool: &Pool, cache: &QsaCache, shape: &QsaShape, rows: &QueryRows<'_>, out: &[f32], scratch: &QsaScratch) -> Result<(), QsaError> {
     check_len("q", rows.q.len(), rows.n * shape.heads() * HEAD_DIM)?;
     check_len("out", out.len(), rows.n * shape.heads() * HEAD_DIM)?;
     check_len("index q", rows.iq.len(), rows.n * shape.index_heads() * INDEX_DIM)?;
-    if rows.first_pos + rows.n > cache.len() {
-        return Err(QsaError::Beyond { last: rows.first_pos + rows.n - 1, len: cache.len() });
+    let end = rows.first_pos.saturating_add(rows.n);
+    if end > cache.len() {
+        return Err(QsaError::Beyond { last: end - 1, len: cache.len() });
     }
-    if scratch.capacity < cache.len() {
-        return Err(QsaError::Scratch { field: "cells", made: scratch.capacity, asked: cache.len() });
+    let need = |field, made: usize, asked: usize| if asked <= made { Ok(()) } else { Err(QsaError::Scratch { field, made, asked }) };
+    need("rows", scratch.rows, rows.n)?;
+    need("cells", scratch.capacity, cache.len())?;
+    need("threads", scratch.workers.len(), pool.threads())?;
+    if scratch.shape != *shape || cache.kv_heads() != shape.kv_heads() {
+        return Err(QsaError::OtherShape);
     }
-    if scratch.workers.len() < pool.threads() {
-        return Err(QsaError::Scratch { field: "threads", made: scratch.workers.len(), asked: pool.threads() });
-    }
-    let out = Disjoint::new(out);
-    let (kv, wide) = (cache.rows(), shape.heads() * HEAD_DIM);
-    pool.run(rows.n, &|i, w| {
-        let mut worker = scratch.workers[w].lock().unwrap_or_else(|e| e.into_inner());
-        let worker = &mut *worker;
-        let n_kv = rows.first_pos + i + 1;
-        let width = if rows.dense { n_kv } else { selection_width(n_kv, shape.budget_blocks()) };
-        if width < n_kv {
-            let iq = &rows.iq[i * shape.index_heads() * INDEX_DIM..][..shape.index_heads() * INDEX_DIM];
-            scores(cache.pooled(), cache.dead(), iq, n_kv, &mut worker.scores);
-        }
-        let n = top_k(&worker.scores, n_kv, width, &mut worker.ids);
-        // SAFETY: one task has the row.
-        let out = unsafe { out.range(i * wide..(i + 1) * wide) };
-        for (h, out) in out.as_chunks_mut::<HEAD_DIM>().0.iter_mut().enumerate() {
-            let q = rows.q[i * wide..].as_chunks::<HEAD_DIM>().0[h];
-            attend_head(&kv, h / shape.group(), &q, &worker.ids[..n], out);
-        }
-    });
     Ok(())
 }
 
 /// What one row at position `pos` selects: writes the scores of blocks `0..=(pos + 1) / 4` and the ascending ids of the
-/// selected cells, and returns their number. Scores are written also where all cells are selected.
+/// selected cells, and returns their number. Scores are written also where all cells are selected. This is the
+/// definition, for tests and inspection; [`attend`] gives the same bits faster.
 ///
 /// # Errors
-/// [`QsaError`] if a buffer has the wrong length (`scores` and `ids` may be longer) or the row lies beyond the cache.
-pub fn select(
-    _kernels: &QsaKernels,
-    cache: &QsaCache,
-    shape: &QsaShape,
-    iq: &[f32],
-    pos: usize,
-    scores_out: &mut [f32],
-    ids_out: &mut [i32],
-) -> Result<usize, QsaError> {
-    let n_kv = pos + 1;
-    if n_kv > cache.len() {
+/// [`QsaError`] if a buffer is too short or the row lies beyond the cache.
+pub fn select(cache: &QsaCache, shape: &QsaShape, iq: &[f32], pos: usize, scores_out: &mut [f32], ids_out: &mut [i32]) -> Result<usize, QsaError> {
+    if pos >= cache.len() {
         return Err(QsaError::Beyond { last: pos, len: cache.len() });
     }
-    check_len("index q", iq.len(), shape.index_heads() * INDEX_DIM)?;
+    let n_kv = pos + 1;
     let width = selection_width(n_kv, shape.budget_blocks());
+    check_len("index q", iq.len(), shape.index_heads() * INDEX_DIM)?;
     check_len("scores", scores_out.len().min(n_kv / BLOCK + 1), n_kv / BLOCK + 1)?;
     check_len("ids", ids_out.len().min(width), width)?;
     scores(cache.pooled(), cache.dead(), iq, n_kv, scores_out);

@@ -3,11 +3,20 @@
 
 mod attend;
 mod cache;
-mod disjoint;
+pub(crate) mod disjoint;
 mod error;
+mod float;
+mod group;
+mod index;
+mod int8;
+#[cfg(target_arch = "x86_64")]
+mod int8_x86;
 mod kernels;
+mod row;
 mod scratch;
+mod select;
 mod shape;
+mod topk;
 
 pub use attend::{QueryRows, attend, select};
 pub use cache::{IndexNorm, NewCells, QsaCache, RAW_RING};
@@ -15,3 +24,11 @@ pub use error::QsaError;
 pub use kernels::QsaKernels;
 pub use scratch::QsaScratch;
 pub use shape::{MAX_GROUP, MAX_INDEX_HEADS, QsaShape};
+
+/// Parts that the parity suites drive directly.
+pub(crate) mod internal {
+    pub(crate) use super::group::{ChunkBuf, GroupQuery};
+    pub(crate) use super::int8::{DotsFn, ValuesFn};
+    pub(crate) use super::row::{Cells, row_alone, row_spread};
+    pub(crate) use super::select::{IndexKeys, Select, TILE};
+}

@@ -1,20 +1,54 @@
 //! Working memory of the attention layer, allocated once.
 
 use super::error::QsaError;
+use super::group::{ChunkBuf, GroupQuery};
+use super::select::{Select, TILE};
 use super::shape::QsaShape;
-use std::sync::Mutex;
-use strata_ops::qsa::BLOCK;
+use std::sync::{Mutex, MutexGuard};
+use strata_ops::qsa::attend::Merge;
+use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
+
+/// Chunks whose results are stored at a time when the chunks of one row are spread over threads.
+const WINDOW: usize = 64;
 
 /// Working memory of one thread.
-pub(super) struct Worker {
-    pub scores: Vec<f32>,
-    pub ids: Vec<i32>,
+pub(crate) struct Worker {
+    pub select: Select,
+    pub heads: Heads,
 }
 
-/// Working memory for calls of one shape, up to a cache capacity and a thread count.
+/// Working memory for the heads of one KV head.
+pub(crate) struct Heads {
+    pub query: GroupQuery,
+    pub chunk: ChunkBuf,
+    pub states: Vec<Merge>,
+}
+
+/// A thread's memory; its lock is free, for no two tasks run at once with one worker number.
+pub(crate) fn lock(worker: &Mutex<Worker>) -> MutexGuard<'_, Worker> {
+    worker.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Results of the chunks of one row, for all heads, while threads share the row.
+pub(crate) struct Shared {
+    pub queries: Vec<GroupQuery>,
+    /// Chunks stored at a time.
+    pub window: usize,
+    /// `[head][window]`: m and l.
+    pub ml: Vec<[f32; 2]>,
+    /// `[head][window][256]`
+    pub acc: Vec<f32>,
+    pub states: Vec<Merge>,
+}
+
+/// Working memory for calls of one shape, up to a row count, a cache capacity and a thread count.
 pub struct QsaScratch {
+    pub(super) rows: usize,
     pub(super) capacity: usize,
-    pub(super) workers: Vec<Mutex<Worker>>,
+    pub(super) shape: QsaShape,
+    pub(crate) workers: Vec<Mutex<Worker>>,
+    /// Only with several threads.
+    pub(crate) shared: Option<(Select, Shared)>,
 }
 
 impl QsaScratch {
@@ -22,12 +56,30 @@ impl QsaScratch {
     /// of query rows of a call.
     ///
     /// # Errors
-    /// [`QsaError::TooLarge`] if the sizes overflow or the memory is not there.
+    /// [`QsaError::Unsupported`] if `capacity` cells cannot be addressed.
     pub fn new(shape: &QsaShape, rows: usize, capacity: usize, threads: usize) -> Result<QsaScratch, QsaError> {
-        let _ = (rows, shape);
-        let workers = (0..threads.max(1))
-            .map(|_| Mutex::new(Worker { scores: vec![0.0; capacity / BLOCK + 1], ids: vec![0; capacity] }))
-            .collect();
-        Ok(QsaScratch { capacity, workers })
+        if capacity > i32::MAX as usize - BLOCK {
+            return Err(QsaError::Unsupported { field: "scratch capacity", found: capacity, supported: "below 2^31 - 4 cells" });
+        }
+        let (heads, group) = (shape.heads(), shape.group());
+        let worker = || Worker {
+            select: Select::new(shape, rows.clamp(1, TILE), capacity),
+            heads: Heads { query: GroupQuery::new(group), chunk: ChunkBuf::new(group), states: vec![Merge::default(); group] },
+        };
+        let window = WINDOW.min(capacity.div_ceil(CHUNK)).max(1);
+        let shared = || Shared {
+            queries: (0..shape.kv_heads()).map(|_| GroupQuery::new(group)).collect(),
+            window,
+            ml: vec![[0.0; 2]; heads * window],
+            acc: vec![0.0; heads * window * HEAD_DIM],
+            states: vec![Merge::default(); heads],
+        };
+        Ok(QsaScratch {
+            rows,
+            capacity,
+            shape: *shape,
+            workers: (0..threads.max(1)).map(|_| Mutex::new(worker())).collect(),
+            shared: (threads > 1).then(|| (Select::new(shape, 1, capacity), shared())),
+        })
     }
 }

@@ -37,7 +37,7 @@ impl QsaShape {
         need(head_dim == HEAD_DIM, "head size", head_dim, "256")?;
         need(index_dim == INDEX_DIM, "indexer head size", index_dim, "128")?;
         need((1..=256).contains(&kv_heads), "KV head count", kv_heads, "1 to 256")?;
-        let grouped = heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= MAX_GROUP;
+        let grouped = heads > 0 && heads.is_multiple_of(kv_heads) && heads / kv_heads <= MAX_GROUP;
         need(grouped, "head count", heads, "1 to 16 query heads for each KV head")?;
         need((1..=MAX_INDEX_HEADS).contains(&index_heads), "indexer head count", index_heads, "1 to 16")?;
         need((1..=1 << 24).contains(&budget_blocks), "budget in blocks", budget_blocks, "1 to 2^24")?;

@@ -90,10 +90,11 @@ pub fn dot_f32(k: &[f32; HEAD_DIM], q: &[f32; HEAD_DIM]) -> f32 {
 #[inline(always)]
 pub fn dot_int8(codes: &[i8], scales: &[u16], q: &DigitRow<HEAD_DIM>) -> f32 {
     let mut sum = 0.0;
-    for g in 0..GROUPS {
+    for (g, scale) in scales.iter().enumerate() {
         let r = g * INT8_GROUP..(g + 1) * INT8_GROUP;
-        let s: [i32; 3] = std::array::from_fn(|d| q.d[d][r.clone()].iter().zip(&codes[r.clone()]).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum());
-        let term = join(s[0], s[1] + 256 * s[2]) * (q.scale * f16_to_f32(scales[g]));
+        let s: [i32; 3] =
+            std::array::from_fn(|d| q.d[d][r.clone()].iter().zip(&codes[r.clone()]).map(|(a, b)| i32::from(*a) * i32::from(*b)).sum());
+        let term = join(s[0], s[1] + 256 * s[2]) * (q.scale * f16_to_f32(*scale));
         sum = if g == 0 { term } else { sum + term };
     }
     sum

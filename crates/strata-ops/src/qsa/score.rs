@@ -39,7 +39,7 @@ pub fn scores(pooled: &[f32], dead: &[f32; INDEX_DIM], q: &[f32], n_kv: usize, o
 #[inline(always)]
 pub fn tail_score(dead: &[f32; INDEX_DIM], q: &[f32], n_kv: usize) -> f32 {
     let s = score_block(dead, q);
-    if n_kv % BLOCK != 0 { s + TAIL_BONUS } else { s }
+    if n_kv.is_multiple_of(BLOCK) { s } else { s + TAIL_BONUS }
 }
 
 #[cfg(test)]
@@ -55,10 +55,7 @@ mod tests {
         let p: Vec<f32> = (0..32).map(|l| (1..4).fold(key[4 * l] * q[4 * l], |d, j| key[4 * l + j].mul_add(q[4 * l + j], d))).collect();
         let (a, b) = if swapped { (8, 16) } else { (16, 8) };
         let c: Vec<f32> = (0..4)
-            .map(|j| {
-                ((p[j] + p[j + a]) + (p[j + b] + p[j + a + b]))
-                    + ((p[j + 4] + p[j + 4 + a]) + (p[j + 4 + b] + p[j + 4 + a + b]))
-            })
+            .map(|j| ((p[j] + p[j + a]) + (p[j + b] + p[j + a + b])) + ((p[j + 4] + p[j + 4 + a]) + (p[j + 4 + b] + p[j + 4 + a + b])))
             .collect();
         (c[0] + c[2]) + (c[1] + c[3])
     }
