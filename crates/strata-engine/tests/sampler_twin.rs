@@ -33,8 +33,8 @@ fn twin(raw: &[f32], p: &SamplingParams, context: &Context, allowed: &[bool], po
             *l = if *l > 0.0 { *l / p.repetition_penalty } else { *l * p.repetition_penalty };
         }
         if generated > 0 {
-            *l = *l - generated as f32 * p.frequency_penalty;
-            *l = *l - p.presence_penalty;
+            *l -= generated as f32 * p.frequency_penalty;
+            *l -= p.presence_penalty;
         }
     }
     let mut ids: Vec<usize> = (0..raw.len()).filter(|&i| allowed[i]).collect();
@@ -42,7 +42,7 @@ fn twin(raw: &[f32], p: &SamplingParams, context: &Context, allowed: &[bool], po
         by_rank(&row, &mut ids);
         ids[0]
     } else {
-        row.iter_mut().for_each(|l| *l = *l / p.temperature);
+        row.iter_mut().for_each(|l| *l /= p.temperature);
         let best = best_of(&row, &ids);
         let w = |i: usize| mass(row[i], best);
         by_rank(&row, &mut ids);

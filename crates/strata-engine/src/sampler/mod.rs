@@ -22,6 +22,7 @@
 //! divided by `2^32` and rounded once to f32, and log is the polynomial of `strata_ops::math`. Rounding masses down loses less
 //! than `n * 2^-32` of S for n ids: at most 6e-5 in the logarithm for 248,320 ids, and far less for a peaked distribution.
 
+mod draw;
 mod error;
 mod history;
 mod params;

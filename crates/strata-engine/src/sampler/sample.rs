@@ -1,7 +1,7 @@
 //! The sampler: scratch memory and the steps in their order.
 
 use super::rank;
-use super::{History, SampleError, SamplingParams, penalties, philox4x32_10};
+use super::{History, SampleError, SamplingParams, draw, penalties};
 use strata_ops::math;
 
 /// `2^32`, the mass of the best token.
@@ -184,17 +184,8 @@ impl Sampler {
             *w = if *w >= min_p { *w } else { 0 };
             total += *w;
         }
-        let key = [params.seed as u32, (params.seed >> 32) as u32];
-        let x = philox4x32_10([position as u32, (position >> 32) as u32, choice, 0], key);
-        let u = u64::from(x[1]) << 32 | u64::from(x[0]);
-        let r = ((u128::from(u) * u128::from(total)) >> 64) as u64;
-        let mut sum = 0;
-        let chosen = mass.iter().position(|&w| {
-            sum += w;
-            sum > r
-        });
-        // there is one: the masses sum to `total`, which is above r
-        self.ids[chosen.unwrap_or(0)]
+        let u = draw::uniform(params.seed, position, choice);
+        self.ids[draw::place(mass, total, u)]
     }
 
     /// Fills `keys` with the first n places.
