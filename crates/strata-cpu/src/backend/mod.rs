@@ -448,7 +448,7 @@ impl Backend for Cpu {
         let shape = shape(&geometry).ok()?;
         let iq = &iq[row * geometry.index_heads * INDEX_DIM..][..geometry.index_heads * INDEX_DIM];
         let (mut scores, mut ids) = (vec![0.0; complete + 1], vec![0; shape.max_width()]);
-        let width = select(&self.qsa, cache, &shape, iq, pos, &mut scores, &mut ids).ok()?;
+        let width = select(cache, &shape, iq, pos, &mut scores, &mut ids).ok()?;
         let blocks = ids[..width].iter().map(|c| *c as u32 / geometry.block as u32).filter(|b| (*b as usize) < complete);
         let mut blocks: Vec<u32> = blocks.collect();
         blocks.dedup();
