@@ -42,7 +42,14 @@ const MAX_STACKS: usize = 4;
 /// # Panics
 /// If a stack does not fit `acts`, there are more than four stacks, a group, expert or row is out of range, or two
 /// items of the groups have the same output row.
-pub fn matmul_experts(pool: &Pool, stacks: &mut [ExpertStack<'_>], groups: &[ExpertGroup], act_rows: &[u32], out_rows: &[u32], acts: &Acts) {
+pub fn matmul_experts(
+    pool: &Pool,
+    stacks: &mut [ExpertStack<'_>],
+    groups: &[ExpertGroup],
+    act_rows: &[u32],
+    out_rows: &[u32],
+    acts: &Acts,
+) {
     assert!(stacks.len() <= MAX_STACKS, "{} stacks of experts", stacks.len());
     let items = groups.iter().map(|g| g.end.saturating_sub(g.start) as usize).sum::<usize>();
     let mut work = 0;
@@ -53,7 +60,12 @@ pub fn matmul_experts(pool: &Pool, stacks: &mut [ExpertStack<'_>], groups: &[Exp
         *part = Some((stack.w, stack.rows, Output::new(stack.out, stack.rows)));
     }
     for g in groups {
-        assert!(g.start <= g.end && g.end as usize <= act_rows.len() && g.end as usize <= out_rows.len(), "items {} to {} of an expert", g.start, g.end);
+        assert!(
+            g.start <= g.end && g.end as usize <= act_rows.len() && g.end as usize <= out_rows.len(),
+            "items {} to {} of an expert",
+            g.start,
+            g.end
+        );
         for i in g.start..g.end {
             let row = act_rows[i as usize] as usize;
             assert!(row < acts.max_rows(), "activation row {row} of {}", acts.max_rows());
@@ -66,7 +78,8 @@ pub fn matmul_experts(pool: &Pool, stacks: &mut [ExpertStack<'_>], groups: &[Exp
     let grain = grain(pool, work);
     // every group is cut alike, by the average group: tasks of large groups take longer, and the pool evens that out
     let typical = items.div_ceil(groups.len().max(1));
-    let parts = parts.map(|p| p.map(|(w, rows, out)| Part { w, rows, out, grid: Grid::new(rows, typical, w.cols, grain.unwrap_or(usize::MAX)) }));
+    let parts =
+        parts.map(|p| p.map(|(w, rows, out)| Part { w, rows, out, grid: Grid::new(rows, typical, w.cols, grain.unwrap_or(usize::MAX)) }));
     let per_group: usize = parts.iter().flatten().map(|p| p.grid.row_tiles()).sum();
     let task = |t: usize, _worker: usize| {
         let group = groups[t / per_group];

@@ -37,6 +37,24 @@ pub(super) struct Tile<'a> {
     pub out: Output,
 }
 
+impl Tile<'_> {
+    /// Writes the outputs of item `i` for rows `row..row + y.len()`, as far as they belong to the tile.
+    ///
+    /// # Safety
+    /// As for a [`Kernel`].
+    #[inline(always)]
+    pub unsafe fn store<const N: usize>(&self, i: usize, row: usize, y: &[f32; N]) {
+        let start = row.max(self.rows.start);
+        let end = (row + N).min(self.rows.end);
+        // SAFETY: the tile's own outputs, by the caller's promise.
+        let out = unsafe { self.out.row(self.out_rows.get(i), start - self.first..end - self.first) };
+        match <&mut [f32; N]>::try_from(&mut *out) {
+            Ok(whole) => *whole = *y,
+            Err(_) => out.copy_from_slice(&y[start - row..end - row]),
+        }
+    }
+}
+
 /// A kernel: computes a tile.
 ///
 /// # Safety

@@ -6,6 +6,9 @@
 
 mod experts;
 mod kernel;
+mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod narrow_avx2;
 mod prepare;
 mod product;
 mod scalar;
@@ -22,6 +25,8 @@ pub use table::Table;
 use crate::simd::Simd;
 use bytes::Bytes;
 use kernel::Kernel;
+use lanes::Lanes;
+use strata_ops::matmul::{ActForm, act_form};
 use strata_quant::DType;
 use thiserror::Error;
 
@@ -47,6 +52,8 @@ pub struct Matrix {
 enum Store {
     /// GGUF rows, shared with whoever mapped the file.
     Rows(Bytes),
+    /// Interleaved rows.
+    Lanes(Lanes),
 }
 
 impl Matrix {
@@ -56,7 +63,8 @@ impl Matrix {
     /// If a row is not a whole number of blocks or `bytes` has another size than the shape asks for.
     pub fn new(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> Result<Matrix, MatrixError> {
         check_shape(dtype, rows, cols, bytes.len())?;
-        Ok(Matrix { dtype, rows, cols, store: Store::Rows(bytes), kernel: scalar::pick(simd) })
+        let (store, kernel) = bind(dtype, rows, cols, bytes, simd);
+        Ok(Matrix { dtype, rows, cols, store, kernel })
     }
 
     /// The format of the weights.
@@ -73,6 +81,18 @@ impl Matrix {
     pub fn cols(&self) -> usize {
         self.cols
     }
+}
+
+/// The layout and kernel of a format at a level.
+fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
+    #[cfg(target_arch = "x86_64")]
+    if simd >= Simd::Avx2 {
+        return match act_form(dtype) {
+            ActForm::Q32 => (Store::Lanes(Lanes::new::<{ narrow_avx2::LANES }>(dtype, rows, cols, &bytes)), narrow_avx2::pick(dtype)),
+            _ => (Store::Rows(bytes), scalar::pick(simd)),
+        };
+    }
+    (Store::Rows(bytes), scalar::pick(simd))
 }
 
 /// Checks that `found` bytes hold `rows` rows of `cols` values; gives the bytes of a row.

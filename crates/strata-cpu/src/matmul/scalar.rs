@@ -15,7 +15,7 @@ pub(super) fn pick(simd: Simd) -> Kernel {
 
 #[inline(always)]
 fn scalar_tile(w: &Matrix, tile: &Tile<'_>) {
-    let Store::Rows(bytes) = &w.store;
+    let Store::Rows(bytes) = &w.store else { unreachable!("the matrix was bound to this kernel") };
     let row_bytes = bytes.len() / w.rows.max(1);
     for i in tile.items.clone() {
         let columns = tile.rows.start - tile.first..tile.rows.end - tile.first;

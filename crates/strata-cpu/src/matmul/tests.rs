@@ -69,7 +69,9 @@ fn weights(rng: &mut Rng, dtype: DType, rows: usize, cols: usize, kind: Kind) ->
         return out;
     }
     let ends = [0x80, 0x7f, 0xff, 0x00, 0x81];
-    let mut out: Vec<u8> = (0..bytes).map(|_| if kind == Kind::Extreme { ends[rng.below(if rng.0 % 2 == 0 { 1 } else { 5 })] } else { rng.next() as u8 }).collect();
+    let mut out: Vec<u8> = (0..bytes)
+        .map(|_| if kind == Kind::Extreme { ends[rng.below(if rng.0 % 2 == 0 { 1 } else { 5 })] } else { rng.next() as u8 })
+        .collect();
     for block in out.chunks_exact_mut(dtype.block_bytes()) {
         for &at in scale_offsets(dtype) {
             let d = match kind {
@@ -200,8 +202,12 @@ fn many_matrices_in_one_call() {
     let mut acts = Acts::new(n, cols, Forms::of(dtypes.iter().copied()));
     prepare(&pool, Simd::best(), &x, n, &mut acts);
     let bytes: Vec<Vec<u8>> = dtypes.iter().enumerate().map(|(i, d)| weights(&mut rng, *d, 40 + i, cols, Kind::Plain)).collect();
-    let matrices: Vec<Matrix> =
-        dtypes.iter().zip(&bytes).enumerate().map(|(i, (d, b))| Matrix::new(*d, 40 + i, cols, Bytes::from(b.clone()), Simd::best()).unwrap()).collect();
+    let matrices: Vec<Matrix> = dtypes
+        .iter()
+        .zip(&bytes)
+        .enumerate()
+        .map(|(i, (d, b))| Matrix::new(*d, 40 + i, cols, Bytes::from(b.clone()), Simd::best()).unwrap())
+        .collect();
     let mut outs: Vec<Vec<f32>> = matrices.iter().map(|w| vec![f32::NAN; n * w.rows()]).collect();
     matmul_many(&pool, &acts, n, matrices.iter().zip(outs.iter_mut().map(|o| &mut o[..])));
     for ((w, b), out) in matrices.iter().zip(&bytes).zip(&outs) {
@@ -212,7 +218,9 @@ fn many_matrices_in_one_call() {
 #[test]
 fn experts_go_where_their_items_say() {
     let mut rng = Rng(5);
-    for (dtype, rows, cols) in [(DType::Q8_0, 64, 256), (DType::Q8_0, 20, 96), (DType::Q6_K, 24, 512), (DType::F16, 7, 33), (DType::Q4_0, 13, 64)] {
+    for (dtype, rows, cols) in
+        [(DType::Q8_0, 64, 256), (DType::Q8_0, 20, 96), (DType::Q6_K, 24, 512), (DType::F16, 7, 33), (DType::Q4_0, 13, 64)]
+    {
         for (experts, tokens, ranks) in [(6, 1, 2), (24, 40, 4)] {
             let x = activations(&mut rng, tokens, cols, Kind::Plain);
             let acts = prepared(Simd::best(), &x, tokens, cols, dtype);
@@ -239,8 +247,9 @@ fn experts_go_where_their_items_say() {
                 matmul_experts(&pool, &mut jobs, &groups, &act_rows, &out_rows, &acts);
                 for (bytes, out) in stacks.iter().zip(&outs) {
                     for (slot, e) in choice.iter().enumerate() {
-                        let expected: Vec<f32> =
-                            (0..rows).map(|r| dot_row(dtype, &bytes[(e * rows + r) * row_bytes..][..row_bytes], &acts, slot / ranks)).collect();
+                        let expected: Vec<f32> = (0..rows)
+                            .map(|r| dot_row(dtype, &bytes[(e * rows + r) * row_bytes..][..row_bytes], &acts, slot / ranks))
+                            .collect();
                         assert_same(&out[slot * rows..][..rows], &expected, format_args!("{dtype} {} expert {e}", simd.name()));
                     }
                 }
@@ -361,16 +370,10 @@ fn chained(row: &[u8], acts: &Acts, chains: usize, order: impl Fn(usize) -> usiz
 fn wrong_sizes_are_errors() {
     let new = |dtype, rows, cols, bytes| Matrix::new(dtype, rows, cols, Bytes::from(vec![0; bytes]), Simd::Scalar).err();
     assert_eq!(new(DType::Q8_0, 2, 40, 68), Some(MatrixError::Width { dtype: DType::Q8_0, cols: 40 }));
-    assert_eq!(
-        new(DType::Q8_0, 2, 32, 67),
-        Some(MatrixError::Bytes { dtype: DType::Q8_0, rows: 2, cols: 32, expected: 68, found: 67 })
-    );
+    assert_eq!(new(DType::Q8_0, 2, 32, 67), Some(MatrixError::Bytes { dtype: DType::Q8_0, rows: 2, cols: 32, expected: 68, found: 67 }));
     assert!(new(DType::Q4_K, usize::MAX, 256, 144).is_some());
     assert_eq!(new(DType::Q4_K, 0, 256, 0), None);
-    assert_eq!(
-        new(DType::Q8_0, 1, 32, 33).unwrap().to_string(),
-        "1 x 32 values of Q8_0 take 34 bytes, found 33"
-    );
+    assert_eq!(new(DType::Q8_0, 1, 32, 33).unwrap().to_string(), "1 x 32 values of Q8_0 take 34 bytes, found 33");
 }
 
 #[test]

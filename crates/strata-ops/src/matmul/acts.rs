@@ -23,9 +23,7 @@ impl Forms {
 
     /// The forms that matrices of these formats want.
     pub fn of(dtypes: impl IntoIterator<Item = DType>) -> Forms {
-        dtypes
-            .into_iter()
-            .fold(Forms::NONE, |f, d| f.with(act_form(d)))
+        dtypes.into_iter().fold(Forms::NONE, |f, d| f.with(act_form(d)))
     }
 }
 
@@ -62,11 +60,7 @@ impl Acts {
     /// Space for `max_rows` rows of `cols` values in `forms`.
     pub fn new(max_rows: usize, cols: usize, forms: Forms) -> Acts {
         let held = |form, per_row: usize| {
-            if forms.has(form) {
-                max_rows * per_row
-            } else {
-                0
-            }
+            if forms.has(form) { max_rows * per_row } else { 0 }
         };
         let narrow = cols / ACT_BLOCK_NARROW;
         let wide = cols / ACT_BLOCK_WIDE;
@@ -108,11 +102,7 @@ impl Acts {
     /// Codes of row `t`, in -127..=127, one scale for every 32.
     #[inline(always)]
     pub fn codes32(&self, t: usize) -> &[i8] {
-        row(
-            &self.codes32,
-            self.cols / ACT_BLOCK_NARROW * ACT_BLOCK_NARROW,
-            t,
-        )
+        row(&self.codes32, self.cols / ACT_BLOCK_NARROW * ACT_BLOCK_NARROW, t)
     }
 
     /// Scales of row `t`, one for every 32 values.
@@ -130,11 +120,7 @@ impl Acts {
     /// Codes of row `t`, in -127..=127, one scale for every 256.
     #[inline(always)]
     pub fn codes256(&self, t: usize) -> &[i8] {
-        row(
-            &self.codes256,
-            self.cols / ACT_BLOCK_WIDE * ACT_BLOCK_WIDE,
-            t,
-        )
+        row(&self.codes256, self.cols / ACT_BLOCK_WIDE * ACT_BLOCK_WIDE, t)
     }
 
     /// Scales of row `t`, one for every 256 values.
@@ -146,11 +132,7 @@ impl Acts {
     /// Sums of every [`SUM_SPAN`] codes of row `t` in the 256-wide form.
     #[inline(always)]
     pub fn sums256(&self, t: usize) -> &[i16] {
-        row(
-            &self.sums256,
-            self.cols / ACT_BLOCK_WIDE * (ACT_BLOCK_WIDE / SUM_SPAN),
-            t,
-        )
+        row(&self.sums256, self.cols / ACT_BLOCK_WIDE * (ACT_BLOCK_WIDE / SUM_SPAN), t)
     }
 
     /// The first `n` rows, to be written.
@@ -158,11 +140,7 @@ impl Acts {
     /// # Panics
     /// If `n` is above [`Acts::max_rows`].
     pub fn rows_mut(&mut self, n: usize) -> ActRows<'_> {
-        assert!(
-            n <= self.max_rows,
-            "{n} rows of activations where there is space for {}",
-            self.max_rows
-        );
+        assert!(n <= self.max_rows, "{n} rows of activations where there is space for {}", self.max_rows);
         ActRows {
             cols: self.cols,
             f32s: &mut self.f32s,
@@ -237,18 +215,10 @@ impl<'a> ActRows<'a> {
         if narrow > 0 && !self.codes32.is_empty() {
             let codes = self.codes32.chunks_exact_mut(narrow * ACT_BLOCK_NARROW);
             assert_eq!(x.len(), codes.len() * cols, "values to quantise");
-            for ((x, codes), scales) in x
-                .chunks_exact(cols)
-                .zip(codes)
-                .zip(self.scales32.chunks_exact_mut(narrow))
-            {
+            for ((x, codes), scales) in x.chunks_exact(cols).zip(codes).zip(self.scales32.chunks_exact_mut(narrow)) {
                 quantize_row::<ACT_BLOCK_NARROW>(x, codes, scales);
             }
-            for (sum, codes) in self
-                .sums32
-                .iter_mut()
-                .zip(self.codes32.as_chunks::<ACT_BLOCK_NARROW>().0)
-            {
+            for (sum, codes) in self.sums32.iter_mut().zip(self.codes32.as_chunks::<ACT_BLOCK_NARROW>().0) {
                 *sum = codes.iter().map(|&c| i32::from(c)).sum();
             }
         }
@@ -256,18 +226,10 @@ impl<'a> ActRows<'a> {
         if wide > 0 && !self.codes256.is_empty() {
             let codes = self.codes256.chunks_exact_mut(wide * ACT_BLOCK_WIDE);
             assert_eq!(x.len(), codes.len() * cols, "values to quantise");
-            for ((x, codes), scales) in x
-                .chunks_exact(cols)
-                .zip(codes)
-                .zip(self.scales256.chunks_exact_mut(wide))
-            {
+            for ((x, codes), scales) in x.chunks_exact(cols).zip(codes).zip(self.scales256.chunks_exact_mut(wide)) {
                 quantize_row::<ACT_BLOCK_WIDE>(x, codes, scales);
             }
-            for (sum, codes) in self
-                .sums256
-                .iter_mut()
-                .zip(self.codes256.as_chunks::<SUM_SPAN>().0)
-            {
+            for (sum, codes) in self.sums256.iter_mut().zip(self.codes256.as_chunks::<SUM_SPAN>().0) {
                 *sum = codes.iter().map(|&c| i16::from(c)).sum();
             }
         }
@@ -317,9 +279,7 @@ mod tests {
         let mut state = 1u64;
         for case in 0..4000 {
             let x: [f32; 32] = std::array::from_fn(|_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let u = (state >> 40) as f32 / 8388608.0 - 1.0;
                 u * 2f32.powi(case % 60 - 30)
             });
@@ -364,10 +324,7 @@ mod tests {
 
     #[test]
     fn every_form_is_filled() {
-        let forms = Forms::NONE
-            .with(ActForm::F32)
-            .with(ActForm::Q32)
-            .with(ActForm::Q256);
+        let forms = Forms::NONE.with(ActForm::F32).with(ActForm::Q32).with(ActForm::Q256);
         let mut acts = Acts::new(3, 512, forms);
         let x: Vec<f32> = (0..512).map(|i| (i as f32 - 200.0) * 0.01).collect();
         acts.rows_mut(2).split_at(1).1.fill(&x);
@@ -375,17 +332,11 @@ mod tests {
         assert!(acts.f32_row(0).iter().all(|v| *v == 0.0));
         assert!(acts.f32_row(2).iter().all(|v| *v == 0.0));
         for b in 0..16 {
-            let sum: i32 = acts.codes32(1)[b * 32..][..32]
-                .iter()
-                .map(|&c| i32::from(c))
-                .sum();
+            let sum: i32 = acts.codes32(1)[b * 32..][..32].iter().map(|&c| i32::from(c)).sum();
             assert_eq!(acts.sums32(1)[b], sum);
         }
         for b in 0..32 {
-            let sum: i16 = acts.codes256(1)[b * 16..][..16]
-                .iter()
-                .map(|&c| i16::from(c))
-                .sum();
+            let sum: i16 = acts.codes256(1)[b * 16..][..16].iter().map(|&c| i16::from(c)).sum();
             assert_eq!(acts.sums256(1)[b], sum);
         }
         assert_eq!(acts.scales256(1).len(), 2);

@@ -3,9 +3,7 @@
 use half::f16;
 
 /// Values of the 4-bit codes of IQ4_NL and IQ4_XS.
-pub const IQ4_VALUES: [i8; 16] = [
-    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
-];
+pub const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The `f16` at byte `at` of a block.
 #[inline(always)]

@@ -1,9 +1,6 @@
 //! One weight row times one activation row.
 
-use super::blocks::{
-    IQ4_VALUES, half_at, iq4_xs_codes, iq4_xs_scales, k_scales, nibbles32, q4_k_codes, q5_k_codes,
-    q6_k_codes,
-};
+use super::blocks::{IQ4_VALUES, half_at, iq4_xs_codes, iq4_xs_scales, k_scales, nibbles32, q4_k_codes, q5_k_codes, q6_k_codes};
 use super::{Acts, CHAINS_NARROW, CHAINS_WIDE, FLOAT_LANES, segment};
 use crate::math::butterfly;
 use half::{bf16, f16};
@@ -22,21 +19,11 @@ pub fn dot_row(dtype: DType, row: &[u8], acts: &Acts, t: usize) -> f32 {
         DType::BF16 => float(row, |b| bf16::from_le_bytes(b).to_f32(), acts.f32_row(t)),
         DType::Q8_0 => narrow::<34>(row, acts, t, |b| std::array::from_fn(|i| b[2 + i] as i8)),
         DType::Q4_0 => narrow::<18>(row, acts, t, |b| nibbles32(&b[2..], |q| q as i8 - 8)),
-        DType::IQ4_NL => narrow::<18>(row, acts, t, |b| {
-            nibbles32(&b[2..], |q| IQ4_VALUES[q as usize])
-        }),
+        DType::IQ4_NL => narrow::<18>(row, acts, t, |b| nibbles32(&b[2..], |q| IQ4_VALUES[q as usize])),
         DType::Q4_K => wide_min::<144>(row, acts, t, q4_k_codes),
         DType::Q5_K => wide_min::<176>(row, acts, t, q5_k_codes),
-        DType::Q6_K => wide::<210, 16>(row, acts, t, |b| {
-            (
-                half_at(b, 208),
-                std::array::from_fn(|j| b[192 + j] as i8),
-                q6_k_codes(b),
-            )
-        }),
-        DType::IQ4_XS => wide::<136, 8>(row, acts, t, |b| {
-            (half_at(b, 0), iq4_xs_scales(b), iq4_xs_codes(b))
-        }),
+        DType::Q6_K => wide::<210, 16>(row, acts, t, |b| (half_at(b, 208), std::array::from_fn(|j| b[192 + j] as i8), q6_k_codes(b))),
+        DType::IQ4_XS => wide::<136, 8>(row, acts, t, |b| (half_at(b, 0), iq4_xs_scales(b), iq4_xs_codes(b))),
     }
 }
 
@@ -59,10 +46,7 @@ fn float<const BYTES: usize>(row: &[u8], value: impl Fn([u8; BYTES]) -> f32, a: 
 
 /// The sum of `CHAINS` chains over the row's blocks. `term(block number, block, chain)` continues a chain.
 #[inline(always)]
-fn chains<const BYTES: usize, const CHAINS: usize>(
-    row: &[u8],
-    term: impl Fn(usize, &[u8; BYTES], f32) -> f32,
-) -> f32 {
+fn chains<const BYTES: usize, const CHAINS: usize>(row: &[u8], term: impl Fn(usize, &[u8; BYTES], f32) -> f32) -> f32 {
     let blocks = row.as_chunks::<BYTES>().0;
     let mut y = 0.0;
     for c in 0..CHAINS {
@@ -77,12 +61,7 @@ fn chains<const BYTES: usize, const CHAINS: usize>(
 
 /// Formats with 32-wide blocks that begin with their `f16` scale.
 #[inline(always)]
-fn narrow<const BYTES: usize>(
-    row: &[u8],
-    acts: &Acts,
-    t: usize,
-    codes: impl Fn(&[u8; BYTES]) -> [i8; 32],
-) -> f32 {
+fn narrow<const BYTES: usize>(row: &[u8], acts: &Acts, t: usize, codes: impl Fn(&[u8; BYTES]) -> [i8; 32]) -> f32 {
     let a = acts.codes32(t).as_chunks::<32>().0;
     let scales = acts.scales32(t);
     chains::<BYTES, CHAINS_NARROW>(row, |s, block, chain| {
@@ -104,23 +83,14 @@ fn wide<const BYTES: usize, const SUBS: usize>(
     chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
         let (d, subs, codes) = parts(block);
         let span = 256 / SUBS;
-        let isum: i32 = (0..SUBS)
-            .map(|j| {
-                i32::from(subs[j]) * idot(&codes[j * span..][..span], &a[s][j * span..][..span])
-            })
-            .sum();
+        let isum: i32 = (0..SUBS).map(|j| i32::from(subs[j]) * idot(&codes[j * span..][..span], &a[s][j * span..][..span])).sum();
         (d * scales[s]).mul_add(isum as f32, chain)
     })
 }
 
 /// Q4_K and Q5_K: eight sub-blocks with a scale and a minimum each.
 #[inline(always)]
-fn wide_min<const BYTES: usize>(
-    row: &[u8],
-    acts: &Acts,
-    t: usize,
-    codes: impl Fn(&[u8; BYTES]) -> [i8; 256],
-) -> f32 {
+fn wide_min<const BYTES: usize>(row: &[u8], acts: &Acts, t: usize, codes: impl Fn(&[u8; BYTES]) -> [i8; 256]) -> f32 {
     let a = acts.codes256(t).as_chunks::<256>().0;
     let scales = acts.scales256(t);
     chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
@@ -140,8 +110,5 @@ fn wide_min<const BYTES: usize>(
 /// The integer dot product.
 #[inline(always)]
 fn idot(w: &[i8], a: &[i8]) -> i32 {
-    w.iter()
-        .zip(a)
-        .map(|(&w, &a)| i32::from(w) * i32::from(a))
-        .sum()
+    w.iter().zip(a).map(|(&w, &a)| i32::from(w) * i32::from(a)).sum()
 }
