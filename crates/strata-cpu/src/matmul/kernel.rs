@@ -43,15 +43,12 @@ impl Tile<'_> {
     /// # Safety
     /// As for a [`Kernel`].
     #[inline(always)]
-    pub unsafe fn store<const N: usize>(&self, i: usize, row: usize, y: &[f32; N]) {
+    pub unsafe fn store(&self, i: usize, row: usize, y: &[f32]) {
         let start = row.max(self.rows.start);
-        let end = (row + N).min(self.rows.end);
+        let end = (row + y.len()).min(self.rows.end);
         // SAFETY: the tile's own outputs, by the caller's promise.
         let out = unsafe { self.out.row(self.out_rows.get(i), start - self.first..end - self.first) };
-        match <&mut [f32; N]>::try_from(&mut *out) {
-            Ok(whole) => *whole = *y,
-            Err(_) => out.copy_from_slice(&y[start - row..end - row]),
-        }
+        out.copy_from_slice(&y[start - row..end - row]);
     }
 }
 

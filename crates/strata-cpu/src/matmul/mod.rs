@@ -5,17 +5,27 @@
 //! the cut never changes a bit.
 
 mod experts;
+#[cfg(target_arch = "x86_64")]
+mod float;
 mod kernel;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
+mod narrow;
+#[cfg(target_arch = "x86_64")]
 mod narrow_avx2;
+#[cfg(target_arch = "x86_64")]
+mod narrow_avx512;
 mod prepare;
 mod product;
 mod scalar;
 mod table;
-
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod unpack;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub use experts::{ExpertGroup, ExpertStack, matmul_experts};
 pub use prepare::prepare;
@@ -25,7 +35,9 @@ pub use table::Table;
 use crate::simd::Simd;
 use bytes::Bytes;
 use kernel::Kernel;
+#[cfg(target_arch = "x86_64")]
 use lanes::Lanes;
+#[cfg(target_arch = "x86_64")]
 use strata_ops::matmul::{ActForm, act_form};
 use strata_quant::DType;
 use thiserror::Error;
@@ -53,6 +65,7 @@ enum Store {
     /// GGUF rows, shared with whoever mapped the file.
     Rows(Bytes),
     /// Interleaved rows.
+    #[cfg(target_arch = "x86_64")]
     Lanes(Lanes),
 }
 
@@ -84,14 +97,25 @@ impl Matrix {
 }
 
 /// The layout and kernel of a format at a level.
+#[cfg(target_arch = "x86_64")]
 fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
-    #[cfg(target_arch = "x86_64")]
-    if simd >= Simd::Avx2 {
-        return match act_form(dtype) {
-            ActForm::Q32 => (Store::Lanes(Lanes::new::<{ narrow_avx2::LANES }>(dtype, rows, cols, &bytes)), narrow_avx2::pick(dtype)),
-            _ => (Store::Rows(bytes), scalar::pick(simd)),
-        };
+    match (act_form(dtype), simd) {
+        (_, Simd::Scalar) => (Store::Rows(bytes), scalar::pick(simd)),
+        (ActForm::F32, _) => (Store::Rows(bytes), float::pick(dtype)),
+        (ActForm::Q256, _) => (Store::Rows(bytes), wide::pick(dtype, simd)),
+        (ActForm::Q32, Simd::Avx2) => {
+            (Store::Lanes(Lanes::new::<{ narrow_avx2::LANES }>(dtype, rows, cols, &bytes)), narrow_avx2::pick(dtype))
+        }
+        (ActForm::Q32, Simd::Avx512 | Simd::Avx512Vnni) => {
+            let vnni = simd == Simd::Avx512Vnni;
+            (Store::Lanes(Lanes::new::<{ narrow_avx512::LANES }>(dtype, rows, cols, &bytes)), narrow_avx512::pick(dtype, vnni))
+        }
     }
+}
+
+/// The layout and kernel of a format at a level.
+#[cfg(not(target_arch = "x86_64"))]
+fn bind(_dtype: DType, _rows: usize, _cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
     (Store::Rows(bytes), scalar::pick(simd))
 }
 

@@ -1,18 +1,14 @@
 //! Q8_0, Q4_0 and IQ4_NL with AVX2: eight interleaved rows at a time.
 
+use super::Matrix;
 use super::kernel::{Kernel, Tile};
-use super::lanes::Lanes;
-use super::{Matrix, Store};
+use super::narrow::{Narrow, four, opaque, run};
 use std::arch::x86_64::*;
-use std::ops::Range;
 use strata_ops::matmul::blocks::IQ4_VALUES;
-use strata_ops::matmul::{CHAINS_NARROW, segment};
 use strata_quant::DType;
 
 /// Rows of a group.
 pub(super) const LANES: usize = 8;
-/// Activation rows that share a load of weights.
-const ITEMS: usize = 4;
 
 /// The kernel of a 32-wide format.
 pub(super) fn pick(dtype: DType) -> Kernel {
@@ -39,41 +35,6 @@ unsafe fn q4_0(w: &Matrix, tile: &Tile<'_>) {
 unsafe fn iq4_nl(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
     unsafe { run::<Iq4>(w, tile) }
-}
-
-/// The integer part of a format.
-trait Format {
-    /// Bytes of codes in a block of one row.
-    const CODE_BYTES: usize;
-
-    /// Dot products of a block of [`LANES`] rows with blocks of `T` activation rows; `sums` are the sums of their codes
-    /// and `negatives` the magnitudes of the rows' negative codes.
-    ///
-    /// # Safety
-    /// AVX2; `codes` has `LANES * CODE_BYTES` bytes, 32-byte aligned, each of `acts` 32, `negatives` [`LANES`] values.
-    unsafe fn dots<const T: usize>(codes: *const u8, negatives: *const i16, acts: [*const i8; T], sums: [*const i32; T]) -> [__m256i; T];
-}
-
-/// `n`, hidden from the compiler where weights are shared: it would unroll the steps, take the activation rows one after
-/// another and run out of registers for the weights.
-#[inline(always)]
-fn opaque<const T: usize>(n: usize) -> usize {
-    let mut n = n;
-    if T > 1 {
-        // SAFETY: an empty instruction that only seems to change `n`.
-        unsafe { std::arch::asm!("/* {0} */", inout(reg) n, options(pure, nomem, nostack, preserves_flags)) };
-    }
-    n
-}
-
-/// Four activation codes in every lane.
-///
-/// # Safety
-/// AVX2; 4 bytes at `acts + 4 * step`.
-#[inline(always)]
-unsafe fn four(acts: *const i8, step: usize) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_set1_epi32(acts.cast::<i32>().add(step).read_unaligned()) }
 }
 
 /// Sums of pairs of adjacent 16-bit integers.
@@ -131,10 +92,51 @@ unsafe fn signed_start<const T: usize>(negatives: *const i16) -> [__m256i; T] {
     unsafe { [if T > 1 { _mm256_cvtepi16_epi32(_mm_loadu_si128(negatives.cast())) } else { _mm256_setzero_si256() }; T] }
 }
 
+/// What all formats have in common.
+macro_rules! floats {
+    () => {
+        const LANES: usize = LANES;
+        const ITEMS: usize = 4;
+        type Floats = __m256;
+        type Ints = __m256i;
+
+        #[inline(always)]
+        unsafe fn zero() -> __m256 {
+            // SAFETY: AVX by the caller's promise.
+            unsafe { _mm256_setzero_ps() }
+        }
+
+        #[inline(always)]
+        unsafe fn add(a: __m256, b: __m256) -> __m256 {
+            // SAFETY: AVX by the caller's promise.
+            unsafe { _mm256_add_ps(a, b) }
+        }
+
+        #[inline(always)]
+        unsafe fn scales(from: *const u16) -> __m256 {
+            // SAFETY: F16C and 8 scales by the caller's promise.
+            unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.cast())) }
+        }
+
+        #[inline(always)]
+        unsafe fn step(chain: __m256, d: __m256, a: f32, isum: __m256i) -> __m256 {
+            // SAFETY: FMA by the caller's promise.
+            unsafe { _mm256_fmadd_ps(_mm256_mul_ps(d, _mm256_set1_ps(a)), _mm256_cvtepi32_ps(isum), chain) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(y: __m256, to: &mut [f32; 16]) {
+            // SAFETY: AVX by the caller's promise; there is space for 16.
+            unsafe { _mm256_storeu_ps(to.as_mut_ptr(), y) }
+        }
+    };
+}
+
 struct Q8;
 
-impl Format for Q8 {
+impl Narrow for Q8 {
     const CODE_BYTES: usize = 32;
+    floats!();
 
     #[inline(always)]
     unsafe fn dots<const T: usize>(codes: *const u8, negatives: *const i16, acts: [*const i8; T], _sums: [*const i32; T]) -> [__m256i; T] {
@@ -145,7 +147,7 @@ impl Format for Q8 {
                 for step in [2 * pair, 2 * pair + 1] {
                     let w = Signed::new(_mm256_load_si256(codes.cast::<__m256i>().add(step)));
                     for t in 0..T {
-                        let a = four(acts[t], step);
+                        let a = _mm256_set1_epi32(four(acts[t], step));
                         isum[t] = if T > 1 { w.dot::<true>(isum[t], a) } else { w.dot::<false>(isum[t], a) };
                     }
                 }
@@ -157,8 +159,9 @@ impl Format for Q8 {
 
 struct Q4;
 
-impl Format for Q4 {
+impl Narrow for Q4 {
     const CODE_BYTES: usize = 16;
+    floats!();
 
     #[inline(always)]
     unsafe fn dots<const T: usize>(codes: *const u8, _negatives: *const i16, acts: [*const i8; T], sums: [*const i32; T]) -> [__m256i; T] {
@@ -171,15 +174,15 @@ impl Format for Q4 {
                 let w = _mm256_load_si256(codes.cast::<__m256i>().add(step));
                 let (w_low, w_high) = (_mm256_and_si256(w, low), _mm256_and_si256(_mm256_srli_epi16(w, 4), low));
                 for t in 0..T {
-                    pairs[t] = _mm256_add_epi16(pairs[t], _mm256_maddubs_epi16(w_low, four(acts[t], step)));
-                    pairs[t] = _mm256_add_epi16(pairs[t], _mm256_maddubs_epi16(w_high, four(acts[t], step + 4)));
+                    let (a_low, a_high) = (_mm256_set1_epi32(four(acts[t], step)), _mm256_set1_epi32(four(acts[t], step + 4)));
+                    pairs[t] = _mm256_add_epi16(pairs[t], _mm256_maddubs_epi16(w_low, a_low));
+                    pairs[t] = _mm256_add_epi16(pairs[t], _mm256_maddubs_epi16(w_high, a_high));
                 }
             }
-            let mut isum = [_mm256_setzero_si256(); T];
+            let mut isum = pairs;
             for t in 0..T {
                 // codes stand for code - 8
-                let offset = _mm256_set1_epi32(-8 * *sums[t]);
-                isum[t] = _mm256_add_epi32(add_pairs(pairs[t]), offset);
+                isum[t] = _mm256_add_epi32(add_pairs(pairs[t]), _mm256_set1_epi32(-8 * *sums[t]));
             }
             isum
         }
@@ -188,8 +191,9 @@ impl Format for Q4 {
 
 struct Iq4;
 
-impl Format for Iq4 {
+impl Narrow for Iq4 {
     const CODE_BYTES: usize = 16;
+    floats!();
 
     #[inline(always)]
     unsafe fn dots<const T: usize>(codes: *const u8, negatives: *const i16, acts: [*const i8; T], _sums: [*const i32; T]) -> [__m256i; T] {
@@ -203,158 +207,12 @@ impl Format for Iq4 {
                 for (nibbles, step) in [(w, step), (_mm256_srli_epi16(w, 4), step + 4)] {
                     let w = Signed::new(_mm256_shuffle_epi8(values, _mm256_and_si256(nibbles, low)));
                     for t in 0..T {
-                        let a = four(acts[t], step);
+                        let a = _mm256_set1_epi32(four(acts[t], step));
                         isum[t] = if T > 1 { w.dot::<true>(isum[t], a) } else { w.dot::<false>(isum[t], a) };
                     }
                 }
             }
             isum
-        }
-    }
-}
-
-/// # Safety
-/// AVX2, FMA and F16C; otherwise as a [`Kernel`].
-#[inline(always)]
-unsafe fn run<F: Format>(w: &Matrix, tile: &Tile<'_>) {
-    let Store::Lanes(lanes) = &w.store else { unreachable!("the matrix was packed for this kernel") };
-    let groups = tile.rows.start / LANES..tile.rows.end.div_ceil(LANES);
-    // SAFETY: the caller's promise, here and below.
-    unsafe {
-        if w.cols <= WHOLE_ROWS {
-            let chunk = (CACHED / w.cols.max(1) / LANES).max(1);
-            for first in groups.clone().step_by(chunk) {
-                let groups = first..(first + chunk).min(groups.end);
-                for (i, share) in Shares(tile.items.clone()) {
-                    for group in groups.clone() {
-                        let mut total = [_mm256_setzero_ps(); ITEMS];
-                        panel_of::<F>(share, lanes, group, tile, i, 0..CHAINS_NARROW, &mut total);
-                        store(tile, i, group, &total[..share]);
-                    }
-                }
-            }
-            return;
-        }
-        for group in groups {
-            for first in tile.items.clone().step_by(CHUNK) {
-                let items = first..(first + CHUNK).min(tile.items.end);
-                let mut total = [_mm256_setzero_ps(); CHUNK];
-                for c in 0..CHAINS_NARROW {
-                    for (i, share) in Shares(items.clone()) {
-                        panel_of::<F>(share, lanes, group, tile, i, c..c + 1, &mut total[i - first..]);
-                    }
-                }
-                store(tile, first, group, &total[..items.len()]);
-            }
-        }
-    }
-}
-
-/// Rows of up to this many columns are multiplied in one go; wider ones a segment at a time, so that what the
-/// activation rows have in common stays in the first cache.
-const WHOLE_ROWS: usize = 2048;
-/// Weights that stay in the first cache while activation rows pass by.
-const CACHED: usize = 16 * 1024;
-/// Activation rows that pass by a segment of weights.
-const CHUNK: usize = 64;
-
-/// Items in shares of up to [`ITEMS`], as even as can be: five are 3 and 2, not 4 and 1. Gives the first item and the
-/// number of items of each share. An iterator, since a closure would not be compiled with the caller's features.
-struct Shares(Range<usize>);
-
-impl Iterator for Shares {
-    type Item = (usize, usize);
-
-    #[inline(always)]
-    fn next(&mut self) -> Option<(usize, usize)> {
-        let (i, left) = (self.0.start, self.0.len());
-        let share = left.div_ceil(left.div_ceil(ITEMS).max(1));
-        self.0.start += share;
-        (share > 0).then_some((i, share))
-    }
-}
-
-/// [`panel`] for `share` items.
-///
-/// # Safety
-/// As [`panel`].
-#[inline(always)]
-unsafe fn panel_of<F: Format>(
-    share: usize,
-    lanes: &Lanes,
-    group: usize,
-    tile: &Tile<'_>,
-    i: usize,
-    chains: Range<usize>,
-    total: &mut [__m256],
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match share {
-            1 => panel::<F, 1>(lanes, group, tile, i, chains, total),
-            2 => panel::<F, 2>(lanes, group, tile, i, chains, total),
-            3 => panel::<F, 3>(lanes, group, tile, i, chains, total),
-            _ => panel::<F, ITEMS>(lanes, group, tile, i, chains, total),
-        }
-    }
-}
-
-/// Adds `chains` of a group of rows for items `i..i + T` to `total`.
-///
-/// # Safety
-/// As [`run`]; the tile has these items, `total` as many places.
-#[inline(always)]
-unsafe fn panel<F: Format, const T: usize>(
-    lanes: &Lanes,
-    group: usize,
-    tile: &Tile<'_>,
-    i: usize,
-    chains: Range<usize>,
-    total: &mut [__m256],
-) {
-    let rows: [usize; T] = std::array::from_fn(|t| tile.act_rows.get(i + t));
-    let acts = rows.map(|r| tile.acts.codes32(r).as_ptr());
-    let act_scales = rows.map(|r| tile.acts.scales32(r).as_ptr());
-    let sums = rows.map(|r| tile.acts.sums32(r).as_ptr());
-    let scales = lanes.scales(group).as_ptr();
-    let negatives = lanes.negatives(group).as_ptr();
-    let codes = lanes.codes(group).as_ptr();
-    let total: &mut [__m256; T] = total.first_chunk_mut().expect("a place for every item");
-    // SAFETY: blocks are counted by `lanes`, whose slices of a group hold that many, and activation rows are as wide
-    // by the caller's promise.
-    unsafe {
-        for c in chains {
-            let mut chain = [_mm256_setzero_ps(); T];
-            for s in segment(c, lanes.blocks(), CHAINS_NARROW) {
-                let codes = codes.add(s * LANES * F::CODE_BYTES);
-                let isum = F::dots(codes, negatives.add(s * LANES), acts.map(|a| a.add(s * 32)), sums.map(|a| a.add(s)));
-                let d = _mm256_cvtph_ps(_mm_loadu_si128(scales.add(s * LANES).cast()));
-                for t in 0..T {
-                    let scale = _mm256_mul_ps(d, _mm256_set1_ps(*act_scales[t].add(s)));
-                    chain[t] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(isum[t]), chain[t]);
-                }
-            }
-            // the total starts at +0, and a chain is never -0 (it starts at +0, and a rounded product times an integer
-            // does not underflow): +0 plus the first chain is the first chain
-            for t in 0..T {
-                total[t] = _mm256_add_ps(total[t], chain[t]);
-            }
-        }
-    }
-}
-
-/// Writes the outputs of a group of rows for the items from `i` on.
-///
-/// # Safety
-/// As [`run`]; the tile has these items.
-#[inline(always)]
-unsafe fn store(tile: &Tile<'_>, i: usize, group: usize, total: &[__m256]) {
-    for (t, total) in total.iter().enumerate() {
-        let mut y = [0.0; LANES];
-        // SAFETY: `y` has the lanes; the rest is the caller's promise.
-        unsafe {
-            _mm256_storeu_ps(y.as_mut_ptr(), *total);
-            tile.store(i + t, group * LANES, &y);
         }
     }
 }
