@@ -103,16 +103,18 @@ pub(super) unsafe fn run<F: Narrow>(w: &Matrix, tile: &Tile<'_>) {
             }
             return;
         }
+        let mut totals = [F::zero(); CHUNK];
         for group in groups {
             for first in tile.items.clone().step_by(CHUNK) {
                 let items = first..(first + CHUNK).min(tile.items.end);
-                let mut total = [F::zero(); CHUNK];
+                let total = &mut totals[..items.len()];
+                total.fill(F::zero());
                 for c in 0..CHAINS_NARROW {
                     for (i, share) in Shares::<F>(items.clone(), PhantomData) {
                         panel_of::<F>(share, lanes, group, tile, i, c..c + 1, &mut total[i - first..]);
                     }
                 }
-                store::<F>(tile, first, group, &total[..items.len()]);
+                store::<F>(tile, first, group, total);
             }
         }
     }

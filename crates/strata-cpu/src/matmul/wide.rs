@@ -152,6 +152,9 @@ unsafe fn run<F: Wide, D: Dots>(w: &Matrix, tile: &Tile<'_>) {
     let blocks = w.cols / 256;
     let row_bytes = blocks * F::BYTES;
     let mut unpacked = Unpacked::new();
+    // SAFETY: AVX by the caller's promise.
+    let zero = unsafe { _mm256_setzero_ps() };
+    let (mut totals, mut chains) = ([zero; CHUNK], [zero; CHUNK]);
     for r in tile.rows.clone().step_by(ROWS) {
         // rows beyond the last are the last again, and not stored
         let rows: [&[u8]; ROWS] = std::array::from_fn(|k| &bytes[(r + k).min(tile.rows.end - 1) * row_bytes..][..row_bytes]);
@@ -161,22 +164,23 @@ unsafe fn run<F: Wide, D: Dots>(w: &Matrix, tile: &Tile<'_>) {
             unsafe {
                 // +0 plus the first chain is the first chain: a chain is never -0 (see the 32-wide formats; after a
                 // minimum's FMA it is -0 only if it was -0 before)
-                let mut total = [_mm256_setzero_ps(); CHUNK];
+                let (totals, chains) = (&mut totals[..items.len()], &mut chains[..items.len()]);
+                totals.fill(zero);
                 for c in 0..CHAINS_WIDE {
-                    let mut chain = [_mm256_setzero_ps(); CHUNK];
+                    chains.fill(zero);
                     for s in segment(c, blocks, CHAINS_WIDE) {
                         for (k, row) in rows.iter().enumerate() {
                             F::unpack(&row[s * F::BYTES..][..F::BYTES], k, &mut unpacked);
                         }
-                        for (chain, i) in chain.iter_mut().zip(items.clone()) {
+                        for (chain, i) in chains.iter_mut().zip(items.clone()) {
                             *chain = continue_chain::<F, D>(*chain, &unpacked, tile, tile.act_rows.get(i), s);
                         }
                     }
-                    for t in 0..items.len() {
-                        total[t] = _mm256_add_ps(total[t], chain[t]);
+                    for (total, chain) in totals.iter_mut().zip(&*chains) {
+                        *total = _mm256_add_ps(*total, *chain);
                     }
                 }
-                for (total, i) in total.iter().zip(items) {
+                for (total, i) in totals.iter().zip(items) {
                     let mut y = [0.0; ROWS];
                     _mm256_storeu_ps(y.as_mut_ptr(), *total);
                     tile.store(i, r, &y);

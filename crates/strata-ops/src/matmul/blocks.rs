@@ -8,7 +8,8 @@ pub const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 /// The `f16` at byte `at` of a block.
 #[inline(always)]
 pub fn half_at(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+    // the const conversion does not look for CPU features on every call
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32_const()
 }
 
 /// Sub-block scales and minima of Q4_K and Q5_K, 6 bits each, from their 12 bytes.

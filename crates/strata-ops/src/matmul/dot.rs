@@ -15,7 +15,7 @@ use strata_quant::DType;
 pub fn dot_row(dtype: DType, row: &[u8], acts: &Acts, t: usize) -> f32 {
     match dtype {
         DType::F32 => float(row, f32::from_le_bytes, acts.f32_row(t)),
-        DType::F16 => float(row, |b| f16::from_le_bytes(b).to_f32(), acts.f32_row(t)),
+        DType::F16 => float(row, |b| f16::from_le_bytes(b).to_f32_const(), acts.f32_row(t)),
         DType::BF16 => float(row, |b| bf16::from_le_bytes(b).to_f32(), acts.f32_row(t)),
         DType::Q8_0 => narrow::<34>(row, acts, t, |b| std::array::from_fn(|i| b[2 + i] as i8)),
         DType::Q4_0 => narrow::<18>(row, acts, t, |b| nibbles32(&b[2..], |q| q as i8 - 8)),
@@ -44,15 +44,28 @@ fn float<const BYTES: usize>(row: &[u8], value: impl Fn([u8; BYTES]) -> f32, a: 
     butterfly(p)
 }
 
-/// The sum of `CHAINS` chains over the row's blocks. `term(block number, block, chain)` continues a chain.
+/// What a block adds to its chain: `fma(d, isum, chain)`, then for formats with minima `fma(-dmin, msum, chain)`.
+struct Term {
+    /// Weight scale times activation scale.
+    d: f32,
+    isum: i32,
+    min: Option<(f32, i32)>,
+}
+
+/// The sum of `CHAINS` chains over the row's blocks, by the term of a block. (The FMAs are here, not in the closures,
+/// since a closure that is not inlined lacks the instruction.)
 #[inline(always)]
-fn chains<const BYTES: usize, const CHAINS: usize>(row: &[u8], term: impl Fn(usize, &[u8; BYTES], f32) -> f32) -> f32 {
+fn chains<const BYTES: usize, const CHAINS: usize>(row: &[u8], term: impl Fn(usize, &[u8; BYTES]) -> Term) -> f32 {
     let blocks = row.as_chunks::<BYTES>().0;
     let mut y = 0.0;
     for c in 0..CHAINS {
         let mut chain = 0.0f32;
         for s in segment(c, blocks.len(), CHAINS) {
-            chain = term(s, &blocks[s], chain);
+            let term = term(s, &blocks[s]);
+            chain = term.d.mul_add(term.isum as f32, chain);
+            if let Some((dmin, msum)) = term.min {
+                chain = (-dmin).mul_add(msum as f32, chain);
+            }
         }
         y = if c == 0 { chain } else { y + chain };
     }
@@ -64,10 +77,7 @@ fn chains<const BYTES: usize, const CHAINS: usize>(row: &[u8], term: impl Fn(usi
 fn narrow<const BYTES: usize>(row: &[u8], acts: &Acts, t: usize, codes: impl Fn(&[u8; BYTES]) -> [i8; 32]) -> f32 {
     let a = acts.codes32(t).as_chunks::<32>().0;
     let scales = acts.scales32(t);
-    chains::<BYTES, CHAINS_NARROW>(row, |s, block, chain| {
-        let isum = idot(&codes(block), &a[s]);
-        (half_at(block, 0) * scales[s]).mul_add(isum as f32, chain)
-    })
+    chains::<BYTES, CHAINS_NARROW>(row, |s, block| Term { d: half_at(block, 0) * scales[s], isum: idot(&codes(block), &a[s]), min: None })
 }
 
 /// 256-wide formats without minima; `parts` gives a block's scale, sub-scales and codes.
@@ -80,11 +90,11 @@ fn wide<const BYTES: usize, const SUBS: usize>(
 ) -> f32 {
     let a = acts.codes256(t).as_chunks::<256>().0;
     let scales = acts.scales256(t);
-    chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
+    chains::<BYTES, CHAINS_WIDE>(row, |s, block| {
         let (d, subs, codes) = parts(block);
         let span = 256 / SUBS;
-        let isum: i32 = (0..SUBS).map(|j| i32::from(subs[j]) * idot(&codes[j * span..][..span], &a[s][j * span..][..span])).sum();
-        (d * scales[s]).mul_add(isum as f32, chain)
+        let dots = codes.chunks_exact(span).zip(a[s].chunks_exact(span)).map(|(w, a)| idot(w, a));
+        Term { d: d * scales[s], isum: dots.zip(subs).map(|(dot, sub)| i32::from(sub) * dot).sum(), min: None }
     })
 }
 
@@ -93,17 +103,16 @@ fn wide<const BYTES: usize, const SUBS: usize>(
 fn wide_min<const BYTES: usize>(row: &[u8], acts: &Acts, t: usize, codes: impl Fn(&[u8; BYTES]) -> [i8; 256]) -> f32 {
     let a = acts.codes256(t).as_chunks::<256>().0;
     let scales = acts.scales256(t);
-    chains::<BYTES, CHAINS_WIDE>(row, |s, block, chain| {
+    chains::<BYTES, CHAINS_WIDE>(row, |s, block| {
         let (subs, mins) = k_scales(&block[4..16]);
         let codes = codes(block);
-        let (mut isum, mut msum) = (0i32, 0i32);
+        let (mut isum, mut msum) = (0, 0);
         for j in 0..8 {
             let a = &a[s][j * 32..][..32];
             isum += i32::from(subs[j]) * idot(&codes[j * 32..][..32], a);
             msum += i32::from(mins[j]) * a.iter().map(|&q| i32::from(q)).sum::<i32>();
         }
-        let chain = (half_at(block, 0) * scales[s]).mul_add(isum as f32, chain);
-        (-(half_at(block, 2) * scales[s])).mul_add(msum as f32, chain)
+        Term { d: half_at(block, 0) * scales[s], isum, min: Some((half_at(block, 2) * scales[s], msum)) }
     })
 }
 
