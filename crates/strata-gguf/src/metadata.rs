@@ -54,6 +54,7 @@ impl Metadata {
         self.entries.iter().map(|(k, v)| (k.as_str(), v))
     }
 
+    /// Whether the key is there.
     pub fn contains(&self, key: &str) -> bool {
         self.index.contains_key(key)
     }

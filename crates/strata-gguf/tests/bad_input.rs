@@ -115,7 +115,12 @@ fn shapes_and_types() {
     refused!(one(&[1; 5], F32), ErrorKind::DimCount { found: 5, .. }, "blk.0.w", "at most 4");
     let liar = Raw::new(3, 1, 0).str("blk.0.w").u32(u32::MAX).data(32, 64);
     refused!(liar, ErrorKind::DimCount { found: u32::MAX, .. }, "blk.0.w");
-    for dims in [&[0][..], &[4, 0], &[0, u64::MAX], &[u64::MAX], &[1 << 32, 1 << 32], &[1 << 16; 4], &[1 << 62, 1]] {
+    // the last two would be 1 value and 4 bytes if products wrapped around
+    const ODD: u64 = 0xaaaa_aaaa_aaaa_aaab;
+    let zeros: [&[u64]; 3] = [&[0], &[4, 0], &[0, u64::MAX]];
+    let huge: [&[u64]; 6] =
+        [&[u64::MAX], &[1 << 32, 1 << 32], &[1 << 16; 4], &[1 << 62, 1], &[3, ODD], &[(1 << 62) + 1]];
+    for dims in zeros.into_iter().chain(huge) {
         refused!(one(dims, F32), ErrorKind::Dims { .. }, "blk.0.w", "F32");
     }
     // as many values as fit 64 bits, which no file holds
