@@ -122,6 +122,11 @@ impl<B: Backend> Engine<B> {
         self.stats
     }
 
+    /// Takes the engine apart, to make another with other options of the same model.
+    pub fn into_parts(self) -> (B, Model<B>) {
+        (self.backend, self.model)
+    }
+
     /// Tokens that have been run: a prompt that begins with them continues this sequence.
     pub fn committed(&self) -> &[u32] {
         &self.history.tokens()[..self.seq.len()]

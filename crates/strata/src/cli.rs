@@ -1,0 +1,186 @@
+//! Commands and flags.
+
+use crate::settings::{EngineSettings, SamplingSettings};
+use clap::builder::RangedU64ValueParser;
+use clap::{ArgGroup, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Runs qwen4exp models from GGUF files on the CPU: every answer is the same whatever the instruction set, the number of
+/// threads, the chunk size and the speculation.
+#[derive(Parser, Debug)]
+#[command(name = "strata", version, about, long_about = None, subcommand_required = true, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Answers one prompt
+    Run(RunArgs),
+    /// Holds a conversation
+    Chat(ChatArgs),
+    /// Shows what a GGUF file holds
+    Inspect(InspectArgs),
+    /// Turns text into token ids, or ids into text
+    Tokenize(TokenizeArgs),
+    /// Shows this machine, the ops it gets, and every switch
+    Doctor(DoctorArgs),
+    /// Proves on this machine that the fast code gives the bits of the definitions
+    Parity(ParityArgs),
+}
+
+/// The text or the ids to start from.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("input").args(["prompt", "prompt_file", "ids"]).required(true))]
+pub struct PromptArgs {
+    /// The prompt; `-` reads it from standard input
+    pub prompt: Option<OsString>,
+    /// File that holds the prompt
+    #[arg(long, value_name = "FILE")]
+    pub prompt_file: Option<PathBuf>,
+    /// The prompt as token ids, taken as they are
+    #[arg(long, value_name = "ID,ID,...", value_delimiter = ',', num_args = 1)]
+    pub ids: Option<Vec<u32>>,
+    /// Take the prompt as plain text, without the chat template
+    #[arg(long, conflicts_with_all = ["chat", "system", "think"])]
+    pub raw: bool,
+    /// Put the prompt into the model's chat template as the user's message. Default for text where the model has one
+    #[arg(long, conflicts_with = "ids")]
+    pub chat: bool,
+    /// The system's message
+    #[arg(long, value_name = "TEXT", conflicts_with = "ids")]
+    pub system: Option<String>,
+    /// Let the model think before it answers
+    #[arg(long, conflicts_with = "ids")]
+    pub think: bool,
+}
+
+/// `strata run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub input: PromptArgs,
+    #[command(flatten)]
+    pub engine: EngineSettings,
+    #[command(flatten)]
+    pub sampling: SamplingSettings,
+    /// Print one JSON object at the end instead of the text as it comes
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// With each token its log-probability, and those of the N most probable tokens of its place (with --json)
+    #[arg(long, value_name = "N", requires = "json", help_heading = "Output", value_parser = RangedU64ValueParser::<u8>::new())]
+    pub logprobs: Option<u8>,
+}
+
+/// `strata chat`.
+#[derive(Args, Debug)]
+pub struct ChatArgs {
+    /// The system's message
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Let the model think before it answers; /think changes it
+    #[arg(long)]
+    pub think: bool,
+    /// After each answer print speeds and counts on standard error
+    #[arg(long)]
+    pub stats: bool,
+    #[command(flatten)]
+    pub engine: EngineSettings,
+    #[command(flatten)]
+    pub sampling: SamplingSettings,
+}
+
+/// `strata inspect`.
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    /// GGUF file, or the first of a split model. Without it: the reference model that is part of this program
+    #[arg(value_name = "FILE", env = "STRATA_MODEL")]
+    pub file: Option<PathBuf>,
+    /// List every tensor, not only the largest (--json always does)
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print long arrays of the metadata whole
+    #[arg(long)]
+    pub full: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `strata tokenize`.
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("input").args(["text", "file", "ids"]).required(true))]
+pub struct TokenizeArgs {
+    /// The text; `-` reads it from standard input
+    pub text: Option<OsString>,
+    /// File that holds the text
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Ids to turn into text instead
+    #[arg(long, value_name = "ID,ID,...", value_delimiter = ',', num_args = 1)]
+    pub ids: Option<Vec<u32>>,
+    /// Take strings such as <|im_end|> in the text for their tokens
+    #[arg(long, conflicts_with = "ids")]
+    pub special: bool,
+    /// Print only the ids, as `run --ids` takes them
+    #[arg(long, conflicts_with = "json")]
+    pub ids_only: bool,
+    /// GGUF file whose tokenizer to use. Without it: the reference model that is part of this program
+    #[arg(long, value_name = "FILE", env = "STRATA_MODEL")]
+    pub model: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `strata doctor`: the switches of `run`, to see what they come to.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub engine: EngineSettings,
+    #[command(flatten)]
+    pub sampling: SamplingSettings,
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// `strata parity`.
+#[derive(Args, Debug)]
+pub struct ParityArgs {
+    /// Suites to run, by name or the start of it. Default: all
+    pub names: Vec<String>,
+    /// List the suites
+    #[arg(long)]
+    pub list: bool,
+    /// Run the published sizes instead of small ones
+    #[arg(long)]
+    pub full: bool,
+    /// Print every case
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The command tree, with the defaults that differ from command to command.
+pub fn command() -> clap::Command {
+    Cli::command().mut_subcommand("chat", |c| {
+        c.mut_arg("n", |a| a.default_value(None::<&str>).help("Most tokens of an answer. Default: until the context is full"))
+            .mut_arg("temp", |a| a.default_value("0.7"))
+            .mut_arg("top_p", |a| a.default_value("0.95"))
+    })
+}
+
+/// Reads the command line and the environment.
+///
+/// # Errors
+/// What clap found wrong, or its answer to `--help` and `--version`.
+pub fn parse() -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = command().try_get_matches()?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    Ok((cli, matches))
+}

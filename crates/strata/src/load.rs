@@ -1,0 +1,150 @@
+//! From settings to a model with its tokenizer, and to an engine.
+
+use crate::error::CliError;
+use crate::progress;
+use crate::settings::{Act, EngineSettings};
+use bytes::Bytes;
+use std::path::Path;
+use std::sync::Arc;
+use strata_cpu::backend::Cpu;
+use strata_cpu::pool::Pool;
+use strata_engine::{Engine, EngineError, EngineOptions};
+use strata_gguf::{Gguf, GgufError, Metadata, StringArray};
+use strata_model::{Config, ForwardError, Model, ModelOptions, WeightMode};
+use strata_text::{ChatTemplate, RenderLimits, Tokenizer, TokenizerSource};
+
+/// The reference model: trunk and MTP block.
+static BUNDLED: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/refmodel-q8_0.gguf"));
+
+/// What the bundled model is called in reports.
+pub const BUNDLED_NAME: &str = "refmodel-q8_0 (bundled)";
+
+/// An open model file with all that is small about it; weights are bound by [`Loaded::engine`].
+pub struct Loaded {
+    pub gguf: Gguf,
+    pub mtp: Option<Gguf>,
+    pub config: Config,
+    pub tokenizer: Arc<Tokenizer>,
+    template: Option<String>,
+}
+
+/// Opens a GGUF file, or the bundled model.
+///
+/// # Errors
+/// The file is not a well-formed GGUF file.
+pub fn open(path: Option<&Path>) -> Result<Gguf, GgufError> {
+    match path {
+        Some(p) => Gguf::open(p),
+        None => Gguf::from_bytes(Bytes::from_static(BUNDLED)),
+    }
+}
+
+/// The file's name in messages.
+pub fn name_of(gguf: &Gguf) -> String {
+    if gguf.path() == Path::new("(memory)") { BUNDLED_NAME.into() } else { gguf.path().display().to_string() }
+}
+
+/// The tokenizer of a file, and its chat template.
+///
+/// # Errors
+/// A key is missing, has another type, or makes no tokenizer.
+pub fn tokenizer(gguf: &Gguf) -> Result<(Tokenizer, Option<String>), CliError> {
+    let mut source = tokenizer_source(gguf.metadata())?;
+    let template = source.chat_template.take();
+    let tokenizer = Tokenizer::new(source).map_err(|error| CliError::Tokenizer { file: name_of(gguf), error })?;
+    Ok((tokenizer, template))
+}
+
+fn tokenizer_source(m: &Metadata) -> Result<TokenizerSource, GgufError> {
+    let strings = |key: &str| -> Result<Vec<String>, GgufError> { Ok(m.get::<&StringArray>(key)?.iter().map(str::to_owned).collect()) };
+    Ok(TokenizerSource {
+        model: m.str("tokenizer.ggml.model")?.to_owned(),
+        pre: m.str("tokenizer.ggml.pre")?.to_owned(),
+        tokens: strings("tokenizer.ggml.tokens")?,
+        token_types: m.get("tokenizer.ggml.token_type")?,
+        merges: strings("tokenizer.ggml.merges")?,
+        bos: m.get_opt("tokenizer.ggml.bos_token_id")?,
+        eos: m.get_opt("tokenizer.ggml.eos_token_id")?,
+        padding: m.get_opt("tokenizer.ggml.padding_token_id")?,
+        add_bos: m.get_opt("tokenizer.ggml.add_bos_token")?.unwrap_or(false),
+        chat_template: m.get_opt::<&str>("tokenizer.chat_template")?.map(str::to_owned),
+    })
+}
+
+impl Loaded {
+    /// Opens the files that the settings name.
+    ///
+    /// # Errors
+    /// A file that is no model of this architecture, or settings that contradict each other.
+    pub fn open(settings: &EngineSettings) -> Result<Loaded, CliError> {
+        settings.check()?;
+        let gguf = open(settings.model.as_deref())?;
+        let mtp = settings.mtp.as_deref().map(Gguf::open).transpose()?;
+        let rows = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied());
+        let config = Config::from_gguf(&gguf, rows.unwrap_or(1) as usize)?;
+        let (tokenizer, template) = tokenizer(&gguf)?;
+        Ok(Loaded { gguf, mtp, config, tokenizer: Arc::new(tokenizer), template })
+    }
+
+    pub fn name(&self) -> String {
+        name_of(&self.gguf)
+    }
+
+    pub fn has_template(&self) -> bool {
+        self.template.is_some()
+    }
+
+    /// The compiled chat template.
+    ///
+    /// # Errors
+    /// The file has none (`hint` says what to do), or it does not compile.
+    pub fn template(&self, hint: &'static str) -> Result<ChatTemplate, CliError> {
+        let source = self.template.as_ref().ok_or_else(|| CliError::NoTemplate { file: self.name(), hint })?;
+        let made = ChatTemplate::new(source, &self.tokenizer, RenderLimits::default());
+        made.map_err(|error| CliError::Template { file: self.name(), error })
+    }
+
+    /// Checks a prompt before the work of binding begins.
+    ///
+    /// # Errors
+    /// It is empty, leaves no room for an answer, or has an id outside the vocabulary.
+    pub fn check_prompt(&self, ids: &[u32], capacity: usize) -> Result<(), CliError> {
+        if ids.is_empty() {
+            return Err(EngineError::EmptyPrompt.into());
+        }
+        if ids.len() >= capacity {
+            return Err(EngineError::PromptTooLong { found: ids.len(), capacity }.into());
+        }
+        let vocab = self.config.vocab;
+        match ids.iter().position(|id| *id as usize >= vocab) {
+            Some(position) => Err(ForwardError::TokenOutOfRange { id: ids[position], position, vocab }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// An engine for sequences of up to `capacity` tokens.
+    ///
+    /// # Errors
+    /// The weights do not fit the configuration, an option is out of range, or memory is short.
+    pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<Engine<Cpu>, CliError> {
+        let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
+        let cpu = Cpu::new(Arc::new(Pool::new(s.threads)), s.simd)?;
+        let weights = match s.act {
+            Act::Int8 => WeightMode::AsStored,
+            Act::F32 => WeightMode::DequantizedF32,
+        };
+        // the block costs memory: it is bound where it drafts, or where its file was named and so must be good
+        let options = ModelOptions { weights, mtp: s.spec > 0 || self.mtp.is_some(), mtp_dense: s.mtp_dense };
+        let model = Model::bind(&cpu, &self.gguf, self.mtp.as_ref(), options)?;
+        let options = EngineOptions {
+            kv: s.kv,
+            capacity,
+            chunk: s.chunk,
+            spec: s.spec,
+            spec_min_p: s.spec_min_p,
+            mtp_dense: s.mtp_dense,
+            ..EngineOptions::default()
+        };
+        Ok(Engine::new(cpu, model, options)?)
+    }
+}

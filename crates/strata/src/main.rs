@@ -1,0 +1,46 @@
+//! The command line of Strata.
+//!
+//! `cli` holds the flags, `settings` what they (and the environment) set, `load` makes a model and an engine of them,
+//! and one file a command does the rest. No arithmetic lives here.
+
+mod chat;
+mod cli;
+mod doctor;
+mod error;
+mod generate;
+mod hash;
+mod inspect;
+mod load;
+mod output;
+mod parity;
+mod progress;
+mod prompt;
+mod run;
+mod settings;
+mod tokenize;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let (cli, matches) = match cli::parse() {
+        Ok(parsed) => parsed,
+        Err(e) => e.exit(),
+    };
+    let result = match cli.command {
+        cli::Command::Run(args) => run::run(args, &matches),
+        cli::Command::Chat(args) => chat::run(args),
+        cli::Command::Inspect(args) => inspect::run(&args),
+        cli::Command::Tokenize(args) => tokenize::run(&args),
+        cli::Command::Doctor(args) => doctor::run(&args, &matches),
+        cli::Command::Parity(args) => parity::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(e) => {
+            if let Some(line) = e.line() {
+                eprintln!("error: {line}");
+            }
+            e.exit_code()
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Suite `engine_hash`: whole runs of the bundled model. Instructions, threads, chunk size and speculation must not change a
+//! token, nor a bit of its log-probability; KV format and sampling may, and each pair of them has its own answer.
+
+use super::Report;
+use crate::error::CliError;
+use crate::hash::token_hash_hex;
+use crate::load;
+use std::sync::Arc;
+use strata_cpu::backend::Cpu;
+use strata_cpu::parity::CaseReport;
+use strata_cpu::pool::Pool;
+use strata_cpu::simd::Simd;
+use strata_engine::sampler::SamplingParams;
+use strata_engine::{Engine, EngineOptions, Token};
+use strata_model::{Model, ModelOptions};
+use strata_ops::qsa::kv::KvKind;
+
+const THREADS: [usize; 2] = [1, 2];
+const CHUNKS: [usize; 4] = [512, 64, 7, 1];
+const SPECS: [usize; 3] = [0, 2, 4];
+const KINDS: [KvKind; 4] = [KvKind::Int8, KvKind::F16, KvKind::Q4_0, KvKind::K8V4];
+/// Tokens generated in a run.
+const GENERATED: usize = 48;
+/// About 300 tokens, so that the attention of the last ones and of the answer is sparse.
+const PROMPT: &str = include_str!("prompt.txt");
+
+/// What may change the answer.
+#[derive(Clone, Copy, PartialEq)]
+struct Group {
+    kv: KvKind,
+    sampled: bool,
+}
+
+/// What must not.
+#[derive(Clone, Copy)]
+struct Way {
+    level: Simd,
+    threads: usize,
+    chunk: usize,
+    spec: usize,
+}
+
+fn groups() -> impl Iterator<Item = Group> {
+    KINDS.into_iter().flat_map(|kv| [false, true].map(|sampled| Group { kv, sampled }))
+}
+
+/// Every way with every group (`full`), or a subset in which each value of each dimension meets each KV format.
+fn plan(full: bool) -> Vec<(Way, Vec<Group>)> {
+    let levels = Simd::available();
+    let all = levels.iter().flat_map(|level| {
+        let with = move |threads| CHUNKS.into_iter().flat_map(move |chunk| SPECS.map(|spec| Way { level: *level, threads, chunk, spec }));
+        THREADS.into_iter().flat_map(with)
+    });
+    let mut plan: Vec<(Way, Vec<Group>)> = all.map(|way| (way, groups().collect())).collect();
+    if !full {
+        // the ways in an order that varies everything at once, one in a few for each group
+        for (i, (way, groups)) in plan.iter_mut().enumerate() {
+            let level = levels.iter().position(|l| *l == way.level).unwrap_or(0);
+            let mut at = 0;
+            groups.retain(|_| {
+                at += 1;
+                (at + i + level).is_multiple_of(6)
+            });
+        }
+        plan.retain(|(_, groups)| !groups.is_empty());
+    }
+    plan
+}
+
+/// Runs the suite.
+///
+/// # Errors
+/// The bundled model cannot be bound or run.
+pub fn run(full: bool, report: Report<'_>) -> Result<(), CliError> {
+    compare(plan(full), |params| params, report)
+}
+
+/// Compares the runs of a plan with the plainest run of their group. `change` is for the negative control: a change of the
+/// compared runs' sampling must be seen.
+fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingParams, report: Report<'_>) -> Result<(), CliError> {
+    let gguf = load::open(None)?;
+    let (tokenizer, _) = load::tokenizer(&gguf)?;
+    let prompt = tokenizer.encode(PROMPT, false).map_err(|error| CliError::Tokenizer { file: load::name_of(&gguf), error })?;
+    let plainest = Way { level: Simd::Scalar, threads: 1, chunk: CHUNKS[0], spec: 0 };
+    let mut bound = Bound::new(&gguf, plainest)?;
+    let mut right: Vec<(Group, Vec<Token>)> = Vec::new();
+    for g in groups().filter(|g| plan.iter().any(|(_, groups)| groups.contains(g))) {
+        right.push((g, bound.answer(plainest, g, params(g), &prompt)?));
+    }
+    for (way, groups) in plan {
+        if (bound.level, bound.threads) != (way.level, way.threads) {
+            bound = Bound::new(&gguf, way)?;
+        }
+        for (g, want) in right.iter().filter(|(g, _)| groups.contains(g)) {
+            let got = bound.answer(way, *g, change(params(*g)), &prompt)?;
+            let ids: Vec<u32> = want.iter().map(|t| t.id).collect();
+            let Way { level, threads, chunk, spec } = way;
+            let (kv, draw) = (g.kv.name(), if g.sampled { "sampled" } else { "greedy" });
+            report(CaseReport {
+                suite: "engine_hash",
+                case: format!("{kv} {draw} {} threads {threads} {} chunk {chunk} spec {spec}", token_hash_hex(&ids), level.name()),
+                compared: 2 * GENERATED as u64,
+                differing: differing(&got, want),
+                max_err64: None,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Ids and log-probabilities that are not the same to the bit.
+fn differing(got: &[Token], want: &[Token]) -> u64 {
+    let bits = |t: &Token| t.logprob.map(f32::to_bits);
+    let pairs = got.iter().zip(want).map(|(a, b)| u64::from(a.id != b.id) + u64::from(bits(a) != bits(b)));
+    pairs.sum::<u64>() + 2 * got.len().abs_diff(want.len()) as u64
+}
+
+fn params(g: Group) -> SamplingParams {
+    let logprobs = Some(0);
+    if g.sampled {
+        SamplingParams { temperature: 0.8, top_p: 0.95, seed: 7, logprobs, ..SamplingParams::default() }
+    } else {
+        SamplingParams { temperature: 0.0, logprobs, ..SamplingParams::default() }
+    }
+}
+
+/// The model bound for a level and a number of threads; engines borrow it one after another.
+struct Bound {
+    level: Simd,
+    threads: usize,
+    parts: Option<(Cpu, Model<Cpu>)>,
+}
+
+impl Bound {
+    fn new(gguf: &strata_gguf::Gguf, way: Way) -> Result<Bound, CliError> {
+        let cpu = Cpu::new(Arc::new(Pool::new(way.threads)), way.level)?;
+        let model = Model::bind(&cpu, gguf, None, ModelOptions::default())?;
+        Ok(Bound { level: way.level, threads: way.threads, parts: Some((cpu, model)) })
+    }
+
+    fn answer(&mut self, way: Way, g: Group, params: SamplingParams, prompt: &[u32]) -> Result<Vec<Token>, CliError> {
+        let (cpu, model) = self.parts.take().expect("the parts are put back after every run");
+        let capacity = prompt.len() + GENERATED;
+        let options = EngineOptions { kv: g.kv, capacity, chunk: way.chunk, spec: way.spec, ..EngineOptions::default() };
+        let mut engine = Engine::new(cpu, model, options)?;
+        let mut tokens = vec![engine.start(prompt, &params, &mut |_, _| true)?];
+        while tokens.len() < GENERATED {
+            engine.step(&params, &|_| false, &mut tokens)?;
+        }
+        tokens.truncate(GENERATED);
+        self.parts = Some(engine.into_parts());
+        Ok(tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_plan_meets_every_value_and_the_full_one_everything() {
+        let small = plan(false);
+        for g in groups() {
+            let ways: Vec<&Way> = small.iter().filter(|(_, groups)| groups.contains(&g)).map(|(w, _)| w).collect();
+            assert!(Simd::available().iter().all(|l| ways.iter().any(|w| w.level == *l)));
+            assert!(THREADS.iter().all(|t| ways.iter().any(|w| w.threads == *t)));
+            assert!(SPECS.iter().all(|s| ways.iter().any(|w| w.spec == *s)));
+            assert!(CHUNKS.iter().filter(|c| ways.iter().any(|w| w.chunk == **c)).count() >= 3);
+        }
+        let runs = plan(true).iter().map(|(_, groups)| groups.len()).sum::<usize>();
+        assert_eq!(runs, Simd::available().len() * 2 * 4 * 3 * 8);
+    }
+
+    #[test]
+    fn another_seed_is_seen() {
+        let way = Way { level: Simd::best(), threads: 2, chunk: 64, spec: 2 };
+        let int8 = |sampled| Group { kv: KvKind::Int8, sampled };
+        let mut seen = Vec::new();
+        let change = |p| SamplingParams { seed: 8, ..p };
+        compare(vec![(way, vec![int8(false), int8(true)])], change, &mut |case| seen.push(case.differing)).unwrap();
+        assert!(seen.len() == 2 && seen[0] == 0 && seen[1] > 0, "{seen:?}");
+    }
+
+    #[test]
+    fn one_other_token_is_a_difference() {
+        let t = |id, logprob| Token { id, logprob: Some(logprob), top: Vec::new() };
+        let a = [t(1, -0.5), t(2, 0.0)];
+        assert_eq!(differing(&a, &a), 0);
+        assert_eq!(differing(&a, &[t(1, -0.5), t(3, 0.0)]), 1);
+        assert_eq!(differing(&a, &[t(1, -0.5), t(2, -0.0)]), 1);
+        assert_eq!(differing(&a[..1], &a), 2);
+    }
+}
