@@ -7,6 +7,8 @@ pub mod rng;
 
 pub use qsa::{qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
 pub use qsa_attn::{qsa_attn_parity, qsa_attn_parity_of};
+#[cfg(test)]
+pub(crate) use {qsa::sorted, qsa_attn::reference_head};
 
 /// Result of one case of a suite.
 #[derive(Clone, Debug, PartialEq)]

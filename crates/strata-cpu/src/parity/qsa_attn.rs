@@ -3,7 +3,7 @@
 use super::rng::Rng;
 use super::{Arm, CaseReport};
 use crate::pool::Pool;
-use crate::qsa::internal::{Cells, ChunkBuf, DotsFn, GroupQuery, ValuesFn, row_alone, row_spread};
+use crate::qsa::internal::{Cells, ChunkBuf, GroupQuery, Inner, row_alone, row_spread};
 use crate::qsa::{IndexNorm, NewCells, QsaCache, QsaKernels, QsaScratch, QsaShape};
 use strata_ops::math::exp;
 use strata_ops::qsa::kv::{KvKind, KvRows, Rows};
@@ -11,6 +11,12 @@ use strata_ops::qsa::{CHUNK, HEAD_DIM, INDEX_DIM, row_of};
 use strata_ops::rope::{RopeScaling, RopeTable};
 
 crate::versions! { mod reference = strata_ops::qsa::attend::attend_head; (kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) }
+
+/// One head by the definition.
+pub(crate) fn reference_head(kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) {
+    // SAFETY: the scalar level runs on every CPU.
+    unsafe { reference::pick(crate::simd::Simd::Scalar)(kv, kv_head, q, cells, out) };
+}
 
 const WIDTHS: [usize; 8] = [0, 1, 63, 64, 65, 130, 259, 2_051];
 const FULL_WIDTHS: [usize; 5] = [1_023, 1_024, 1_025, 4_096, 16_385];
@@ -29,16 +35,24 @@ pub fn qsa_attn_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseRepor
         Arm::Level(level) => QsaKernels::new(level),
         Arm::Broken => QsaKernels::best().with_chunk(broken_chunk),
     };
-    let cells = if full { 20_480 } else { 2_304 };
     let pool = Pool::new(super::threads().max(2));
-    let rope = RopeTable::new(cells, 64, 1e7, RopeScaling::None);
     for (g, group) in [2usize, 3, 4, 12].into_iter().enumerate() {
+        // small runs: the model's width with two of the groups only
+        let long = matches!(group, 3 | 12);
+        let cells = if full {
+            20_480
+        } else if long {
+            2_304
+        } else {
+            512
+        };
+        let rope = RopeTable::new(cells, 64, 1e7, RopeScaling::None);
         let shape = QsaShape::new(2 * group, 2, HEAD_DIM, 1, INDEX_DIM, 512, 1e-6).expect("a supported geometry");
         let mut scratch = QsaScratch::new(&shape, 1, cells, pool.threads()).expect("a supported capacity");
         for (k, kind) in KvKind::ALL.into_iter().enumerate() {
             let mut rng = Rng::new((g * 16 + k) as u64);
             let cache = random_cache(&mut rng, &pool, &shape, kind, cells, &rope);
-            for width in WIDTHS.into_iter().chain(FULL_WIDTHS).filter(|w| full || *w < 1_000 || (*w == 2_051 && matches!(group, 3 | 12))) {
+            for width in WIDTHS.into_iter().chain(FULL_WIDTHS).filter(|w| full || *w < 1_000 || (*w == 2_051 && long)) {
                 let mut case = CaseReport {
                     suite: "qsa_attn_parity",
                     case: format!("{} group {group} width {width}", kind.name()),
@@ -99,8 +113,7 @@ fn run_row(pool: &Pool, kernels: &QsaKernels, cache: &QsaCache, ids: &[i32], q: 
     let heads = q.len() / HEAD_DIM;
     let mut want = vec![f32::from_bits(0x7fc0_1111); q.len()];
     for (h, (q, out)) in q.as_chunks().0.iter().zip(want.as_chunks_mut().0).enumerate() {
-        // SAFETY: the scalar level runs on every CPU.
-        unsafe { reference::pick(crate::simd::Simd::Scalar)(&kv, h / (heads / kv.kv_heads), q, ids, out) };
+        reference_head(&kv, h / (heads / kv.kv_heads), q, ids, out);
     }
     let mut got = vec![f32::from_bits(0x7fc0_2222); q.len()];
     let mut compare = |got: &[f32]| {
@@ -161,7 +174,7 @@ fn hadamard_f64(x: &mut [f64; HEAD_DIM]) {
 }
 
 /// The negative control: chunks of 32 cells instead of 64, merged by the published formula.
-unsafe fn broken_chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, _: DotsFn, _: ValuesFn) {
+unsafe fn broken_chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, _: Inner) {
     let right = QsaKernels::best();
     right.chunk(kv, kv_head, q, &cells[..cells.len().min(CHUNK / 2)], buf);
     if cells.len() <= CHUNK / 2 {

@@ -172,7 +172,14 @@ fn check(pool: &Pool, cache: &QsaCache, shape: &QsaShape, rows: &QueryRows<'_>, 
 ///
 /// # Errors
 /// [`QsaError`] if a buffer is too short or the row lies beyond the cache.
-pub fn select(cache: &QsaCache, shape: &QsaShape, iq: &[f32], pos: usize, scores_out: &mut [f32], ids_out: &mut [i32]) -> Result<usize, QsaError> {
+pub fn select(
+    cache: &QsaCache,
+    shape: &QsaShape,
+    iq: &[f32],
+    pos: usize,
+    scores_out: &mut [f32],
+    ids_out: &mut [i32],
+) -> Result<usize, QsaError> {
     if pos >= cache.len() {
         return Err(QsaError::Beyond { last: pos, len: cache.len() });
     }

@@ -4,6 +4,7 @@ use super::disjoint::Disjoint;
 use super::error::{QsaError, check_len};
 use super::shape::QsaShape;
 use crate::pool::Pool;
+use crate::simd::Simd;
 use strata_ops::qsa::index_key::{dead_key, pooled_key};
 use strata_ops::qsa::kv::{KvKind, KvRows, RowKind, Rows, encode_f16, encode_int8, encode_q4, rows_for};
 use strata_ops::qsa::{BLOCK, GROUPS, HEAD_DIM, INDEX_DIM, Q4_ROW, row_of};
@@ -68,17 +69,37 @@ impl SideWriter<'_> {
     ///
     /// # Safety
     /// No other thread writes this row now.
-    unsafe fn write(&self, kind: RowKind, row: usize, x: &[f32; HEAD_DIM]) {
+    unsafe fn write(&self, encoders: &Encoders, kind: RowKind, row: usize, x: &[f32; HEAD_DIM]) {
         let r = row * HEAD_DIM..(row + 1) * HEAD_DIM;
-        // SAFETY: the ranges of different rows do not overlap, and the caller alone writes this row.
+        // SAFETY: the ranges of different rows do not overlap, and the caller alone writes this row. The encoders were
+        // picked for this CPU.
         unsafe {
             match kind {
                 RowKind::F32 => self.f32.range(r).copy_from_slice(x),
-                RowKind::F16 => encode_f16(x, self.f16.range(r)),
-                RowKind::Int8 => encode_int8(x, self.codes.range(r), self.scales.range(row * GROUPS..(row + 1) * GROUPS)),
-                RowKind::Q4_0 => encode_q4(x, self.q4.range(row * Q4_ROW..(row + 1) * Q4_ROW)),
+                RowKind::F16 => (encoders.f16)(x, self.f16.range(r)),
+                RowKind::Int8 => (encoders.int8)(x, self.codes.range(r), self.scales.range(row * GROUPS..(row + 1) * GROUPS)),
+                RowKind::Q4_0 => (encoders.q4)(x, self.q4.range(row * Q4_ROW..(row + 1) * Q4_ROW)),
             }
         }
+    }
+}
+
+crate::versions! { mod f16_rows = encode_f16; (x: &[f32], out: &mut [u16]) }
+crate::versions! { mod int8_rows = encode_int8; (x: &[f32], codes: &mut [i8], scales: &mut [u16]) }
+crate::versions! { mod q4_rows = encode_q4; (x: &[f32; HEAD_DIM], out: &mut [u8]) }
+
+/// The row encoders of this CPU.
+#[derive(Clone, Copy, Debug)]
+struct Encoders {
+    f16: f16_rows::Kernel,
+    int8: int8_rows::Kernel,
+    q4: q4_rows::Kernel,
+}
+
+impl Encoders {
+    fn best() -> Encoders {
+        let level = Simd::best();
+        Encoders { f16: f16_rows::pick(level), int8: int8_rows::pick(level), q4: q4_rows::pick(level) }
     }
 }
 
@@ -129,6 +150,7 @@ pub struct QsaCache {
     /// Raw key of cell c at c % RAW_RING, valid for cells raw_from..len.
     ring: Vec<f32>,
     raw_from: usize,
+    encoders: Encoders,
 }
 
 impl QsaCache {
@@ -154,6 +176,7 @@ impl QsaCache {
                 dead: [0.0; INDEX_DIM],
                 ring: zeroed(RAW_RING, INDEX_DIM)?,
                 raw_from: 0,
+                encoders: Encoders::best(),
             })
         };
         make().ok_or(QsaError::TooLarge { cells: capacity, kind: kind.name(), kv_heads })
@@ -241,7 +264,7 @@ impl QsaCache {
         };
         let (k, v) = (cells.k.as_chunks::<HEAD_DIM>().0, cells.v.as_chunks::<HEAD_DIM>().0);
         let (kinds, k_side, v_side) = ((self.kind.keys(), self.kind.values()), self.k.writer(), self.v.writer());
-        let pooled = Disjoint::new(&mut self.pooled);
+        let (encoders, pooled) = (self.encoders, Disjoint::new(&mut self.pooled));
         // by blocks: a block's rows and its pooled key belong to one task
         let (from, to) = (first / BLOCK, end.div_ceil(BLOCK));
         pool.ranges(to - from, 8, &|blocks, _| {
@@ -251,8 +274,8 @@ impl QsaCache {
                         let (row, i) = (row_of(cell, h, kv_heads), (cell - first) * kv_heads + h);
                         // SAFETY: cells of a block are written by the one task that has the block.
                         unsafe {
-                            k_side.write(kinds.0, row, &k[i]);
-                            v_side.write(kinds.1, row, &v[i]);
+                            k_side.write(&encoders, kinds.0, row, &k[i]);
+                            v_side.write(&encoders, kinds.1, row, &v[i]);
                         }
                     }
                 }
@@ -272,3 +295,6 @@ impl QsaCache {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

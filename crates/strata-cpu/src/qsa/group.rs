@@ -8,13 +8,13 @@ use strata_ops::qsa::hadamard::hadamard_in_place;
 use strata_ops::qsa::kv::{KvRows, Rows};
 use strata_ops::qsa::{CHUNK, HEAD_DIM, row_of};
 
-use super::float::{scores_f32, values_f32};
+use super::float::{FloatDotsFn, scores_f32, values_f32};
 use super::int8::{scores_int8, values_int8};
 use super::shape::MAX_GROUP;
 
 /// Query heads made ready for one kind of key rows.
 pub(crate) struct GroupQuery {
-    /// For float keys, `[head][8][32]`: element 8 l + j of the head at `[j][l]`.
+    /// For float keys, `[head][8][32]`: element 8 l + j of the head at `[j][l]`. Zero heads fill up a whole four.
     pub lanes: Vec<f32>,
     /// For int8 keys, `[head][256]`: digit 0, and digits 1 and 2 as one number.
     pub d0: Vec<i16>,
@@ -25,7 +25,7 @@ pub(crate) struct GroupQuery {
 impl GroupQuery {
     pub fn new(heads: usize) -> GroupQuery {
         let n = heads * HEAD_DIM;
-        GroupQuery { lanes: vec![0.0; n], d0: vec![0; n], d12: vec![0; n], scale: [0.0; MAX_GROUP] }
+        GroupQuery { lanes: vec![0.0; heads.next_multiple_of(4) * HEAD_DIM], d0: vec![0; n], d12: vec![0; n], scale: [0.0; MAX_GROUP] }
     }
 }
 
@@ -37,6 +37,8 @@ pub(crate) struct ChunkBuf {
     pub l: [f32; MAX_GROUP],
     /// `[head][256]`
     pub acc: Vec<f32>,
+    /// Dots of one key row, whole fours of heads.
+    pub dots: Vec<f32>,
     /// Decoded value rows, `[64][256]`.
     pub values: Vec<f32>,
     /// One scale group of the value codes, cells in pairs: `[32][64][2]`.
@@ -53,6 +55,7 @@ impl ChunkBuf {
             m: [0.0; MAX_GROUP],
             l: [0.0; MAX_GROUP],
             acc: vec![0.0; heads * HEAD_DIM],
+            dots: vec![0.0; heads.next_multiple_of(4)],
             values: vec![0.0; CHUNK * HEAD_DIM],
             pairs: vec![0; CHUNK * 64],
             s0: vec![0; heads * 32],
@@ -99,21 +102,29 @@ pub(crate) fn lanes(x: &[f32; HEAD_DIM], out: &mut [f32; HEAD_DIM]) {
     }
 }
 
+/// Kernels inside a chunk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inner {
+    pub float_dots: FloatDotsFn,
+    pub dots: DotsFn,
+    pub values: ValuesFn,
+}
+
 /// One chunk of up to 64 cells for all heads of a group: fills `m`, `l` and `acc` of the buffer.
 #[inline(always)]
-pub(crate) fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, dots: DotsFn, values: ValuesFn) {
+pub(crate) fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, inner: Inner) {
     let mut rows = [0usize; CHUNK];
     for (r, c) in rows.iter_mut().zip(cells) {
         *r = row_of(*c as usize, kv_head, kv.kv_heads);
     }
     let rows = &rows[..cells.len()];
     match kv.k {
-        Rows::Int8 { codes, scales } => scores_int8(codes, scales, rows, q, buf, dots),
-        keys => scores_f32(&keys, rows, q, buf),
+        Rows::Int8 { codes, scales } => scores_int8(codes, scales, rows, q, buf, inner.dots),
+        keys => scores_f32(&keys, rows, q, buf, inner.float_dots),
     }
     weights(rows.len(), buf);
     match kv.v {
-        Rows::Int8 { codes, scales } => values_int8(codes, scales, rows, buf, values),
+        Rows::Int8 { codes, scales } => values_int8(codes, scales, rows, buf, inner.values),
         v => values_f32(&v, rows, buf),
     }
 }

@@ -43,9 +43,11 @@ fn score_body(keys: &[[f32; INDEX_DIM]], q: &[f32], prepared: usize, out: &mut [
             let mut score = 0.0f32;
             for q in q.as_chunks::<INDEX_DIM>().0 {
                 let q = q.as_chunks::<32>().0;
-                let p: [f32; 32] = std::array::from_fn(|l| {
-                    k[3][l].mul_add(q[3][l], k[2][l].mul_add(q[2][l], k[1][l].mul_add(q[1][l], k[0][l] * q[0][l])))
-                });
+                // a loop, not a closure: a closure would not be compiled for the level
+                let mut p = [0.0f32; 32];
+                for l in 0..32 {
+                    p[l] = k[3][l].mul_add(q[3][l], k[2][l].mul_add(q[2][l], k[1][l].mul_add(q[1][l], k[0][l] * q[0][l])));
+                }
                 let d = butterfly(p);
                 score += if d > 0.0 { d } else { 0.0 };
             }
@@ -81,12 +83,7 @@ mod x86 {
         let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
         let (a, b) = (_mm256_unpacklo_ps(r0, r1), _mm256_unpackhi_ps(r0, r1));
         let (c, d) = (_mm256_unpacklo_ps(r2, r3), _mm256_unpackhi_ps(r2, r3));
-        [
-            _mm256_shuffle_ps::<0x44>(a, c),
-            _mm256_shuffle_ps::<0xee>(a, c),
-            _mm256_shuffle_ps::<0x44>(b, d),
-            _mm256_shuffle_ps::<0xee>(b, d),
-        ]
+        [_mm256_shuffle_ps::<0x44>(a, c), _mm256_shuffle_ps::<0xee>(a, c), _mm256_shuffle_ps::<0x44>(b, d), _mm256_shuffle_ps::<0xee>(b, d)]
     }
 
     /// Lanes 8 g..8 g + 8 of the dot of a key part with one prepared head.
@@ -119,7 +116,8 @@ mod x86 {
                     for (r, q) in q.chunks_exact(prepared).enumerate() {
                         let mut score = 0.0f32;
                         for four in q.as_chunks::<INDEX_DIM>().0.as_chunks::<4>().0 {
-                            let (mut c0, mut c1, mut c2, mut c3) = (fold(&k, &four[0]), fold(&k, &four[1]), fold(&k, &four[2]), fold(&k, &four[3]));
+                            let (mut c0, mut c1, mut c2, mut c3) =
+                                (fold(&k, &four[0]), fold(&k, &four[1]), fold(&k, &four[2]), fold(&k, &four[3]));
                             _MM_TRANSPOSE4_PS(&mut c0, &mut c1, &mut c2, &mut c3);
                             let d = _mm_add_ps(_mm_add_ps(c0, c2), _mm_add_ps(c1, c3));
                             // NaN and -0 give the second operand

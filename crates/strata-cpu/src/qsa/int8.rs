@@ -53,7 +53,8 @@ pub(super) fn values_int8(codes: &[i8], scales: &[u16], rows: &[usize], buf: &mu
     let zeros = [0i8; INT8_GROUP];
     let pairs = &mut buf.pairs.as_chunks_mut::<128>().0[..rows.len().div_ceil(2)];
     for g in 0..GROUPS {
-        let row_codes = |row: usize| codes[row * HEAD_DIM + g * INT8_GROUP..].first_chunk::<INT8_GROUP>().expect("a row of the cache has 256 codes");
+        let row_codes =
+            |row: usize| codes[row * HEAD_DIM + g * INT8_GROUP..].first_chunk::<INT8_GROUP>().expect("a row of the cache has 256 codes");
         for (rows, out) in rows.chunks(2).zip(pairs.iter_mut()) {
             let (a, b) = (row_codes(rows[0]), if rows.len() == 2 { row_codes(rows[1]) } else { &zeros });
             for d in 0..INT8_GROUP {
@@ -115,7 +116,13 @@ unsafe fn dots_plain(rows: &[&[i8; HEAD_DIM]; 8], d0: &[i16], d12: &[i16], s0: &
     dots_body(rows, d0, d12, s0, s12);
 }
 
-unsafe fn values_plain(pairs: &[[i16; 128]], d0: &[i16; CHUNK], d12: &[i16; CHUNK], s0: &mut [i32; INT8_GROUP], s12: &mut [i32; INT8_GROUP]) {
+unsafe fn values_plain(
+    pairs: &[[i16; 128]],
+    d0: &[i16; CHUNK],
+    d12: &[i16; CHUNK],
+    s0: &mut [i32; INT8_GROUP],
+    s12: &mut [i32; INT8_GROUP],
+) {
     values_body(pairs, d0, d12, s0, s12);
 }
 
@@ -137,4 +144,3 @@ pub(super) fn pick(level: Simd) -> (DotsFn, ValuesFn) {
         (dots_plain, values_plain)
     }
 }
-

@@ -19,7 +19,8 @@ macro_rules! dots {
                     // SAFETY: group g of a row is codes 64 g..64 g + 64 of 256; group g of head h is 64 digits from
                     // 256 h + 64 g; results go to 8 (4 h + g) + 2 pair and the next. The assertion covers all heads.
                     unsafe {
-                        let load = |r: &[i8; HEAD_DIM], i: usize| _mm256_cvtepi8_epi16(_mm_loadu_si128(r.as_ptr().add(64 * g + 16 * i).cast()));
+                        let load =
+                            |r: &[i8; HEAD_DIM], i: usize| _mm256_cvtepi8_epi16(_mm_loadu_si128(r.as_ptr().add(64 * g + 16 * i).cast()));
                         let a = [load(rows[0], 0), load(rows[0], 1), load(rows[0], 2), load(rows[0], 3)];
                         let b = [load(rows[1], 0), load(rows[1], 1), load(rows[1], 2), load(rows[1], 3)];
                         for h in 0..heads {
@@ -75,7 +76,13 @@ fn pair(d: &[i16; CHUNK], i: usize) -> i32 {
 
 /// A [`super::int8::ValuesFn`] on AVX2: 32 dimensions at a time in eight accumulators.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn values_avx2(pairs: &[[i16; 128]], d0: &[i16; CHUNK], d12: &[i16; CHUNK], s0: &mut [i32; INT8_GROUP], s12: &mut [i32; INT8_GROUP]) {
+pub(super) unsafe fn values_avx2(
+    pairs: &[[i16; 128]],
+    d0: &[i16; CHUNK],
+    d12: &[i16; CHUNK],
+    s0: &mut [i32; INT8_GROUP],
+    s12: &mut [i32; INT8_GROUP],
+) {
     for half in 0..2 {
         let zero = _mm256_setzero_si256();
         let (mut a, mut b) = ([zero; 4], [zero; 4]);
@@ -101,7 +108,13 @@ pub(super) unsafe fn values_avx2(pairs: &[[i16; 128]], d0: &[i16; CHUNK], d12: &
 macro_rules! values_512 {
     ($name:ident, $features:literal, $dot:path) => {
         #[target_feature(enable = $features)]
-        pub(super) unsafe fn $name(pairs: &[[i16; 128]], d0: &[i16; CHUNK], d12: &[i16; CHUNK], s0: &mut [i32; INT8_GROUP], s12: &mut [i32; INT8_GROUP]) {
+        pub(super) unsafe fn $name(
+            pairs: &[[i16; 128]],
+            d0: &[i16; CHUNK],
+            d12: &[i16; CHUNK],
+            s0: &mut [i32; INT8_GROUP],
+            s12: &mut [i32; INT8_GROUP],
+        ) {
             let zero = _mm512_setzero_si512();
             let (mut a, mut b) = ([zero; 4], [zero; 4]);
             for (i, v) in pairs.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! The kernels of one instruction-set level.
 
-use super::group::{self, ChunkBuf, GroupQuery};
+use super::float;
+use super::group::{self, ChunkBuf, GroupQuery, Inner};
 use super::index::{self, ScoreFn};
-use super::int8::{self, DotsFn, ValuesFn};
+use super::int8;
 use super::topk;
 use crate::simd::Simd;
 use strata_ops::qsa::INDEX_DIM;
@@ -10,7 +11,7 @@ use strata_ops::qsa::attend::Merge;
 use strata_ops::qsa::kv::{KvRows, Rows};
 
 crate::versions! { mod prepare = group::prepare; (keys: &Rows<'_>, q: &[f32], out: &mut GroupQuery) }
-crate::versions! { mod chunk = group::chunk; (kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, dots: DotsFn, values: ValuesFn) }
+crate::versions! { mod chunk = group::chunk; (kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf, inner: Inner) }
 crate::versions! { mod merge = group::merge; (buf: &ChunkBuf, states: &mut [Merge]) }
 crate::versions! { mod merge_stored = group::merge_stored; (ml: &[[f32; 2]], acc: &[f32], state: &mut Merge) }
 crate::versions! { mod finish = group::finish; (values: &Rows<'_>, states: &[Merge], out: &mut [f32]) }
@@ -27,8 +28,7 @@ pub struct QsaKernels {
     finish: finish::Kernel,
     top_k: top_k::Kernel,
     score: ScoreFn,
-    dots: DotsFn,
-    values: ValuesFn,
+    inner: Inner,
 }
 
 impl QsaKernels {
@@ -45,8 +45,7 @@ impl QsaKernels {
             finish: finish::pick(level),
             top_k: top_k::pick(level),
             score: index::pick(level),
-            dots,
-            values,
+            inner: Inner { float_dots: float::pick(level), dots, values },
         }
     }
 
@@ -82,7 +81,7 @@ impl QsaKernels {
 
     pub(crate) fn chunk(&self, kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i32], buf: &mut ChunkBuf) {
         // SAFETY: as in `prepare`.
-        unsafe { (self.chunk)(kv, kv_head, q, cells, buf, self.dots, self.values) }
+        unsafe { (self.chunk)(kv, kv_head, q, cells, buf, self.inner) }
     }
 
     pub(crate) fn merge(&self, buf: &ChunkBuf, states: &mut [Merge]) {

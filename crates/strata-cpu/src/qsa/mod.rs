@@ -6,6 +6,8 @@ mod cache;
 pub(crate) mod disjoint;
 mod error;
 mod float;
+#[cfg(target_arch = "x86_64")]
+mod float_x86;
 mod group;
 mod index;
 mod int8;
@@ -16,6 +18,8 @@ mod row;
 mod scratch;
 mod select;
 mod shape;
+#[cfg(test)]
+mod tests;
 mod topk;
 
 pub use attend::{QueryRows, attend, select};
@@ -27,8 +31,8 @@ pub use shape::{MAX_GROUP, MAX_INDEX_HEADS, QsaShape};
 
 /// Parts that the parity suites drive directly.
 pub(crate) mod internal {
+    pub(crate) use super::group::Inner;
     pub(crate) use super::group::{ChunkBuf, GroupQuery};
-    pub(crate) use super::int8::{DotsFn, ValuesFn};
     pub(crate) use super::row::{Cells, row_alone, row_spread};
     pub(crate) use super::select::{IndexKeys, Select, TILE};
 }
