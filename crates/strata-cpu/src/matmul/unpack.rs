@@ -75,7 +75,7 @@ unsafe fn spread8(scales: __m128i, to: &mut [i16; 128]) {
     unsafe {
         let scales = _mm256_broadcastsi128_si256(scales);
         for j in 0..8 {
-            store(to, j * 16, _mm256_shuffle_epi8(scales, _mm256_set1_epi16((2 * j | (2 * j + 1) << 8) as i16)));
+            store(to, j * 16, _mm256_shuffle_epi8(scales, _mm256_set1_epi16(((2 * j) | ((2 * j + 1) << 8)) as i16)));
         }
     }
 }
@@ -91,8 +91,8 @@ unsafe fn spread16(scales: __m256i, to: &mut [i16; 128]) {
         let halves = [_mm256_permute4x64_epi64(scales, 0x44), _mm256_permute4x64_epi64(scales, 0xee)];
         for j in 0..8 {
             let at = j % 4 * 4;
-            let first = (at | (at + 1) << 8) as i16;
-            let second = (at + 2 | (at + 3) << 8) as i16;
+            let first = (at | ((at + 1) << 8)) as i16;
+            let second = ((at + 2) | ((at + 3) << 8)) as i16;
             let pick = _mm256_set_m128i(_mm_set1_epi16(second), _mm_set1_epi16(first));
             store(to, j * 16, _mm256_shuffle_epi8(halves[j / 4], pick));
         }

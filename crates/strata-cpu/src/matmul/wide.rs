@@ -74,7 +74,7 @@ impl Dots for Avx2 {
         // SAFETY: the caller's promise; a row has 8 vectors of codes and of scales, and `Unpacked` is aligned.
         unsafe {
             let mut sums = start;
-            for r in 0..ROWS {
+            for (r, sum) in sums.iter_mut().enumerate() {
                 let codes = w.codes[r].as_ptr().cast::<__m256i>();
                 let scales = w.scales[r].as_ptr().cast::<__m256i>();
                 for j in 0..8 {
@@ -86,7 +86,7 @@ impl Dots for Avx2 {
                     } else {
                         _mm256_maddubs_epi16(code, a)
                     };
-                    sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, _mm256_load_si256(scales.add(j))));
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, _mm256_load_si256(scales.add(j))));
                 }
             }
             sums
@@ -205,8 +205,8 @@ unsafe fn continue_chain<F: Wide, D: Dots>(chain: __m256, w: &Unpacked, tile: &T
         let mut of_sums = zero;
         if F::OFFSET || F::MINIMA {
             let sums = _mm256_loadu_si256(sums.as_ptr().cast());
-            for r in 0..ROWS {
-                of_sums[r] = _mm256_madd_epi16(_mm256_load_si256(w.sum_factors[r].as_ptr().cast()), sums);
+            for (of_sums, factors) in of_sums.iter_mut().zip(&w.sum_factors) {
+                *of_sums = _mm256_madd_epi16(_mm256_load_si256(factors.as_ptr().cast()), sums);
             }
         }
         let isum = lane_sums(D::dots::<F>(w, codes.as_ptr(), if F::OFFSET { of_sums } else { zero }));
