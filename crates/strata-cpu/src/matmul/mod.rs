@@ -16,6 +16,7 @@ mod narrow;
 mod narrow_avx2;
 #[cfg(target_arch = "x86_64")]
 mod narrow_avx512;
+mod parity;
 mod prepare;
 mod product;
 mod scalar;
@@ -28,6 +29,7 @@ mod unpack;
 mod wide;
 
 pub use experts::{ExpertGroup, ExpertStack, matmul_experts};
+pub use parity::{matmul_parity, matmul_parity_of};
 pub use prepare::prepare;
 pub use product::{matmul, matmul_many};
 pub use table::Table;
