@@ -31,8 +31,7 @@ impl<'a> Cursor<'a> {
     }
 
     pub fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], ErrorKind> {
-        let (head, _) =
-            self.bytes[self.pos..].split_first_chunk::<N>().ok_or_else(|| self.truncated(what, N as u64))?;
+        let (head, _) = self.bytes[self.pos..].split_first_chunk::<N>().ok_or_else(|| self.truncated(what, N as u64))?;
         self.pos += N;
         Ok(*head)
     }

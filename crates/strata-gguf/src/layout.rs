@@ -45,12 +45,7 @@ pub(crate) fn check_places(header: &Header, file_len: u64) -> Result<(), ErrorKi
         if let Some((name, previous_end)) = previous
             && t.offset < previous_end
         {
-            return Err(ErrorKind::Overlap {
-                tensor: tensor(),
-                offset: t.offset,
-                previous: name.to_owned(),
-                previous_end,
-            });
+            return Err(ErrorKind::Overlap { tensor: tensor(), offset: t.offset, previous: name.to_owned(), previous_end });
         }
         previous = Some((&t.name, end));
     }

@@ -79,9 +79,7 @@ impl Metadata {
     /// The key holds another type or an integer outside the range of `T`.
     pub fn get_opt<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
         let Some(value) = self.value(key) else { return Ok(None) };
-        let wrong = || {
-            self.error(ErrorKind::WrongType { key: key.to_owned(), expected: T::EXPECTED, found: value.to_string() })
-        };
+        let wrong = || self.error(ErrorKind::WrongType { key: key.to_owned(), expected: T::EXPECTED, found: value.to_string() });
         T::from_value(value).map(Some).ok_or_else(wrong)
     }
 

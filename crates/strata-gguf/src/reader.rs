@@ -103,13 +103,7 @@ impl Gguf {
     }
 
     fn empty(first: &Header) -> Gguf {
-        Gguf {
-            version: first.version,
-            metadata: Metadata::default(),
-            shards: Vec::new(),
-            tensors: Vec::new(),
-            index: HashMap::new(),
-        }
+        Gguf { version: first.version, metadata: Metadata::default(), shards: Vec::new(), tensors: Vec::new(), index: HashMap::new() }
     }
 
     /// Takes over the tensors of one more file.

@@ -118,8 +118,7 @@ fn shapes_and_types() {
     // the last two would be 1 value and 4 bytes if products wrapped around
     const ODD: u64 = 0xaaaa_aaaa_aaaa_aaab;
     let zeros: [&[u64]; 3] = [&[0], &[4, 0], &[0, u64::MAX]];
-    let huge: [&[u64]; 6] =
-        [&[u64::MAX], &[1 << 32, 1 << 32], &[1 << 16; 4], &[1 << 62, 1], &[3, ODD], &[(1 << 62) + 1]];
+    let huge: [&[u64]; 6] = [&[u64::MAX], &[1 << 32, 1 << 32], &[1 << 16; 4], &[1 << 62, 1], &[3, ODD], &[(1 << 62) + 1]];
     for dims in zeros.into_iter().chain(huge) {
         refused!(one(dims, F32), ErrorKind::Dims { .. }, "blk.0.w", "F32");
     }

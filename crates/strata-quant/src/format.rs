@@ -136,21 +136,13 @@ impl Scales {
 
 /// Runs `f` on each block of `B` bytes with its `L` values.
 #[inline(always)]
-pub(crate) fn decode_blocks<const B: usize, const L: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    f: impl Fn(&[u8; B], &mut [f32; L]),
-) {
+pub(crate) fn decode_blocks<const B: usize, const L: usize>(bytes: &[u8], out: &mut [f32], f: impl Fn(&[u8; B], &mut [f32; L])) {
     bytes.as_chunks().0.iter().zip(out.as_chunks_mut().0).for_each(|(block, values)| f(block, values));
 }
 
 /// Runs `f` on each `L` values with their block of `B` bytes.
 #[inline(always)]
-pub(crate) fn encode_blocks<const L: usize, const B: usize>(
-    values: &[f32],
-    out: &mut [u8],
-    f: impl Fn(&[f32; L], &mut [u8; B]),
-) {
+pub(crate) fn encode_blocks<const L: usize, const B: usize>(values: &[f32], out: &mut [u8], f: impl Fn(&[f32; L], &mut [u8; B])) {
     values.as_chunks().0.iter().zip(out.as_chunks_mut().0).for_each(|(values, block)| f(values, block));
 }
 
