@@ -85,6 +85,12 @@ macro_rules! versions {
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
             unsafe fn avx512($($arg: $ty),*) $(-> $ret)? { $body($($arg),*) }
 
+            /// The body compiled for no instruction set in particular.
+            #[allow(dead_code)]
+            pub fn definition() -> Kernel {
+                plain
+            }
+
             /// The version for a level. Sound to call if the level is one of [`Simd::available`].
             pub fn pick(level: Simd) -> Kernel {
                 #[cfg(target_arch = "x86_64")]

@@ -2,6 +2,9 @@
 //!
 //! All are branch-free apart from selects, so that a compiler may vectorise them without changing a bit.
 
+// published coefficients keep their digits
+#![allow(clippy::excessive_precision)]
+
 /// exp(x) is +0 below this by definition.
 pub const EXP_MIN: f32 = -87.0;
 /// exp(x) is +infinity above this.

@@ -26,6 +26,27 @@ versions! { pub mod route = moe::route; (logits: &[f32], ids: &mut [u32], weight
 versions! { pub mod combine = moe::combine; (experts: &[f32], weights: &[f32], shared: &[f32], shared_gate: f32, out: &mut [f32]) }
 versions! { pub mod all_finite = all_finite_body; (x: &[f32]) -> bool }
 
+versions! { mod exp_rows = exp_rows_body; (x: &mut [f32]) }
+
+#[inline(always)]
+fn exp_rows_body(x: &mut [f32]) {
+    for v in x.iter_mut() {
+        *v = strata_ops::math::exp(*v);
+    }
+}
+
+/// [`strata_ops::math::exp`] of every value in place, with the instructions of `level` (plain ones if this CPU does
+/// not have it).
+pub fn exp_in_place(level: Simd) -> fn(&mut [f32]) {
+    let level = if Simd::available().contains(&level) { level } else { Simd::Scalar };
+    // SAFETY: only a level of this CPU gets here.
+    match level {
+        Simd::Scalar => |x| unsafe { exp_rows::pick(Simd::Scalar)(x) },
+        Simd::Avx2 => |x| unsafe { exp_rows::pick(Simd::Avx2)(x) },
+        Simd::Avx512 | Simd::Avx512Vnni => |x| unsafe { exp_rows::pick(Simd::Avx512)(x) },
+    }
+}
+
 /// RMS norms of rows of `width`; the first is row `first` of the call, which decides its stretch of the gain.
 #[inline(always)]
 fn rms_norm_rows(x: &[f32], width: usize, gain: &[f32], first: usize, eps: f32, out: &mut [f32]) {
@@ -90,6 +111,30 @@ pub struct Kernels {
 }
 
 impl Kernels {
+    /// The definitions as they are, compiled for nothing in particular: the arm that the others are compared with.
+    pub fn definition() -> Kernels {
+        Kernels {
+            rms_norm: rms_norm::definition(),
+            low_gate: low_gate::definition(),
+            hyper_mix: hyper_mix::definition(),
+            inject_gate: inject_gate::definition(),
+            hyper_write: hyper_write::definition(),
+            silu_mul: silu_mul::definition(),
+            conv_silu_row: conv_silu_row::definition(),
+            gdn_norm_row: gdn_norm_row::definition(),
+            gdn_gates: gdn_gates::definition(),
+            gdn_gated_norm: gdn_gated_norm::definition(),
+            ple_gate: ple_gate::definition(),
+            ple_add: ple_add::definition(),
+            rope_row: rope_row::definition(),
+            gate_output: gate_output::definition(),
+            route: route::definition(),
+            combine: combine::definition(),
+            all_finite: all_finite::definition(),
+            gdn_scan: gdn_scan_8::definition(),
+        }
+    }
+
     /// The kernels of a level.
     pub fn pick(level: Simd) -> Kernels {
         Kernels {

@@ -1,7 +1,7 @@
 //! [`Backend`] on the CPU: the kernels, spread over the threads of a pool.
 
 mod experts;
-mod kernels;
+pub(crate) mod kernels;
 
 use crate::qsa::disjoint::Disjoint;
 use crate::matmul::{Matrix, Table, matmul_many, prepare};
@@ -11,6 +11,7 @@ use crate::simd::Simd;
 use bytes::Bytes;
 pub use experts::ExpertScratch;
 use kernels::Kernels;
+pub use kernels::exp_in_place;
 use std::sync::Arc;
 use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
 use strata_ops::gdn::{COLUMNS, Columns, Scan};

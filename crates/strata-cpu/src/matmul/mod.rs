@@ -72,11 +72,15 @@ enum Store {
 }
 
 impl Matrix {
-    /// Binds `rows` rows of `cols` values for the level `simd`, which must be one of [`Simd::available`].
+    /// Binds `rows` rows of `cols` values for the level `simd`.
     ///
     /// # Errors
     /// If a row is not a whole number of blocks or `bytes` has another size than the shape asks for.
+    ///
+    /// # Panics
+    /// If the CPU does not have the level.
     pub fn new(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> Result<Matrix, MatrixError> {
+        assert!(Simd::available().contains(&simd), "this CPU does not have {}", simd.name());
         check_shape(dtype, rows, cols, bytes.len())?;
         let (store, kernel) = bind(dtype, rows, cols, bytes, simd);
         Ok(Matrix { dtype, rows, cols, store, kernel })

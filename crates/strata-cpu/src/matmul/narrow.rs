@@ -89,7 +89,7 @@ pub(super) unsafe fn run<F: Narrow>(w: &Matrix, tile: &Tile<'_>) {
     let groups = tile.rows.start / F::LANES..tile.rows.end.div_ceil(F::LANES);
     // SAFETY: the caller's promise, here and below.
     unsafe {
-        if w.cols <= WHOLE_ROWS {
+        if w.cols <= WHOLE_ROWS || tile.items.len() <= F::ITEMS {
             let chunk = (CACHED / w.cols.max(1) / F::LANES).max(1);
             for first in groups.clone().step_by(chunk) {
                 let groups = first..(first + chunk).min(groups.end);
@@ -120,8 +120,8 @@ pub(super) unsafe fn run<F: Narrow>(w: &Matrix, tile: &Tile<'_>) {
     }
 }
 
-/// Rows of up to this many columns are multiplied in one go; wider ones a segment at a time, so that what the
-/// activation rows have in common stays in the first cache.
+/// Rows of up to this many columns are multiplied in one go; wider ones a segment at a time, so that a segment of the
+/// weights and of many activation rows stays in the first cache.
 const WHOLE_ROWS: usize = 2048;
 /// Weights that stay in the first cache while activation rows pass by.
 const CACHED: usize = 16 * 1024;

@@ -1,10 +1,12 @@
 //! Parity suites: the fast arm of an op against its definition, by bits. They run from the tests in small sizes and
 //! from `strata parity` in full.
 
+mod ops;
 mod qsa;
 mod qsa_attn;
 pub mod rng;
 
+pub use ops::{ops_parity, ops_parity_of};
 pub use qsa::{qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
 pub use qsa_attn::{qsa_attn_parity, qsa_attn_parity_of};
 #[cfg(test)]

@@ -1,0 +1,69 @@
+//! Steady-state decode allocates nothing, with and without drafts, whatever the cache kind.
+
+mod common;
+
+use common::*;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use strata_engine::EngineOptions;
+use strata_engine::sampler::SamplingParams;
+use strata_model::WeightMode;
+use strata_ops::qsa::kv::KvKind;
+
+/// Counts every allocation of every thread.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator does the work; counting changes nothing about it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[test]
+fn decode_allocates_nothing() {
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(std::hint::black_box(vec![1u8; 100]));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the counter counts");
+
+    let prompt = Fixture::load("prose300").ids;
+    let sampled =
+        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.02, repetition_penalty: 1.1, seed: 3, ..Default::default() };
+    for kv in [KvKind::Int8, KvKind::F16, KvKind::Q4_0, KvKind::K8V4] {
+        for spec in [0, 3] {
+            for params in [greedy(), sampled] {
+                let mut e = engine(WeightMode::AsStored, EngineOptions { kv, capacity: 512, spec, ..Default::default() });
+                let mut out = Vec::with_capacity(512);
+                out.push(e.start(&prompt, &params, &mut |_, _| true).expect("the prompt runs"));
+                // the first steps may still fill caches of the system's
+                for _ in 0..4 {
+                    e.step(&params, &|_| false, &mut out).expect("a step runs");
+                }
+                let before = ALLOCATIONS.load(Ordering::Relaxed);
+                for _ in 0..24 {
+                    e.step(&params, &|_| false, &mut out).expect("a step runs");
+                }
+                let found = ALLOCATIONS.load(Ordering::Relaxed) - before;
+                assert_eq!(found, 0, "{} with {spec} drafts: {found} allocations in 24 steps", kv.name());
+            }
+        }
+    }
+}
