@@ -221,9 +221,11 @@ mod tests {
         let pool = Pool::new(3);
         for n in [0, 1, 5, 64, 1001] {
             let seen: Vec<AtomicU64> = (0..n).map(|_| AtomicU64::new(0)).collect();
-            pool.ranges(n, 4, &|r, _| r.for_each(|i| {
-                seen[i].fetch_add(1, Ordering::Relaxed);
-            }));
+            pool.ranges(n, 4, &|r, _| {
+                r.for_each(|i| {
+                    seen[i].fetch_add(1, Ordering::Relaxed);
+                })
+            });
             assert!(seen.iter().all(|s| s.load(Ordering::Relaxed) == 1));
         }
     }

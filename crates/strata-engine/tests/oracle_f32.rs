@@ -45,7 +45,8 @@ impl Observer for Decisions {
     fn experts(&mut self, layer: usize, position: usize, logits: &[f32], ids: &[u32], weights: &[f32]) {
         // the margin between the last expert taken and the first left out
         let last = logits[*ids.last().expect("experts are taken") as usize];
-        let left = logits.iter().enumerate().filter(|(i, _)| !ids.contains(&(*i as u32))).map(|(_, l)| *l).fold(f32::NEG_INFINITY, f32::max);
+        let left =
+            logits.iter().enumerate().filter(|(i, _)| !ids.contains(&(*i as u32))).map(|(_, l)| *l).fold(f32::NEG_INFINITY, f32::max);
         self.experts.insert((layer, position), (ids.to_vec(), weights.to_vec(), last - left));
     }
 

@@ -54,7 +54,14 @@ fn agreement(kv: KvKind) -> Agreement {
         .expect("the prompt runs");
     }
     a.kl /= a.rows as f64;
-    println!("{}: {} rows, top-1 {:.4}, mean KL {:.3e}, largest logit difference {:.3}", kv.name(), a.rows, a.top1 as f64 / a.rows as f64, a.kl, a.worst);
+    println!(
+        "{}: {} rows, top-1 {:.4}, mean KL {:.3e}, largest logit difference {:.3}",
+        kv.name(),
+        a.rows,
+        a.top1 as f64 / a.rows as f64,
+        a.kl,
+        a.worst
+    );
     a
 }
 
@@ -98,7 +105,12 @@ fn continuations_leave_the_oracle_only_at_close_choices() {
             match got.iter().zip(&want).position(|(a, b)| i64::from(*a) != *b) {
                 Some(at) => {
                     println!("{} {name}: leaves the oracle after {at} tokens at a margin of {}", kv.name(), margins[at]);
-                    assert!(margins[at] < bound, "{} {name}: leaves the oracle after {at} tokens at a margin of {}", kv.name(), margins[at]);
+                    assert!(
+                        margins[at] < bound,
+                        "{} {name}: leaves the oracle after {at} tokens at a margin of {}",
+                        kv.name(),
+                        margins[at]
+                    );
                 }
                 None => println!("{} {name}: 64 tokens equal", kv.name()),
             }

@@ -52,7 +52,11 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
         "model": sizes(&model),
         "settings": settings,
     });
-    if args.json { output::print_json(&report)? } else { output::print(&as_text(&report))? }
+    if args.json {
+        output::print_json(&report)?
+    } else {
+        output::print(&as_text(&report))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -100,7 +104,8 @@ fn sizes(model: &Loaded) -> Value {
         *e = json!(e.as_u64().unwrap_or(0) + t.byte_len);
     }
     let count = |kind: LayerKind| c.layers.iter().filter(|k| **k == kind).count();
-    let kv: Map<String, Value> = KvKind::ALL.iter().map(|k| (k.name().to_owned(), json!(cell_bytes(c, *k) * count(LayerKind::Qsa)))).collect();
+    let kv: Map<String, Value> =
+        KvKind::ALL.iter().map(|k| (k.name().to_owned(), json!(cell_bytes(c, *k) * count(LayerKind::Qsa)))).collect();
     json!({
         "name": model.name(),
         "weight_bytes": by_type,
@@ -140,7 +145,10 @@ fn as_text(r: &Value) -> String {
     line(format!("  features    {}", list(&cpu["features"])));
     line(format!("  levels      {} (in force: {})", list(&cpu["simd_available"]), cpu["simd"].as_str().unwrap_or_default()));
     line(format!("  threads     {} of {} logical cores", cpu["threads"], cpu["logical_cores"]));
-    line(format!("  subnormals  {}", if cpu["keeps_subnormals"] == true { "kept, as they must be" } else { "FLUSHED: the engine will not run" }));
+    line(format!(
+        "  subnormals  {}",
+        if cpu["keeps_subnormals"] == true { "kept, as they must be" } else { "FLUSHED: the engine will not run" }
+    ));
     line(format!("  memory      {} of {} available", size(&memory["available_bytes"]), size(&memory["total_bytes"])));
     line("\nops (all exact: the bits of the scalar definitions, see `strata parity`)".into());
     for op in r["ops"].as_array().into_iter().flatten() {
@@ -150,7 +158,12 @@ fn as_text(r: &Value) -> String {
     line(format!("\nmodel {}", model["name"].as_str().unwrap_or_default()));
     let pairs = |v: &Value| v.as_object().into_iter().flatten().map(|(k, v)| format!("{k} {}", size(v))).collect::<Vec<_>>().join(", ");
     line(format!("  weights     {}", pairs(&model["weight_bytes"])));
-    line(format!("  layers      {} gated DeltaNet, {} attention{}", model["gdn_layers"], model["attention_layers"], if model["mtp_block"] == true { ", MTP block" } else { "" }));
+    line(format!(
+        "  layers      {} gated DeltaNet, {} attention{}",
+        model["gdn_layers"],
+        model["attention_layers"],
+        if model["mtp_block"] == true { ", MTP block" } else { "" }
+    ));
     line(format!("  context     {} tokens, vocabulary {}", model["context"], model["vocabulary"]));
     line(format!("  KV a token  {}", pairs(&model["kv_bytes_per_token"])));
     line(format!("  states      {} a sequence", size(&model["recurrent_state_bytes"])));
@@ -163,7 +176,15 @@ fn as_text(r: &Value) -> String {
             Value::Bool(b) => if *b { "yes" } else { "no" }.into(),
             other => other.to_string(),
         };
-        line(format!("  {:<22} {:<18} {:<8} {:<12} {:<6} {}", text("flag"), text("value"), text("origin"), text("default"), text("exact"), text("env")));
+        line(format!(
+            "  {:<22} {:<18} {:<8} {:<12} {:<6} {}",
+            text("flag"),
+            text("value"),
+            text("origin"),
+            text("default"),
+            text("exact"),
+            text("env")
+        ));
     }
     line("  exact: the value never changes a token".into());
     s

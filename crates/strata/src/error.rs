@@ -74,9 +74,9 @@ impl CliError {
     /// 2 where the command line asks for something that cannot be, 1 for everything that failed on the way.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Usage(_)
-            | CliError::Stop(_)
-            | CliError::Engine(EngineError::Option { .. } | EngineError::Params(_)) => ExitCode::from(2),
+            CliError::Usage(_) | CliError::Stop(_) | CliError::Engine(EngineError::Option { .. } | EngineError::Params(_)) => {
+                ExitCode::from(2)
+            }
             _ => ExitCode::from(1),
         }
     }

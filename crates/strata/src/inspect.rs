@@ -22,7 +22,11 @@ const LARGEST: usize = 10;
 /// It is no well-formed GGUF file.
 pub fn run(args: &InspectArgs) -> Result<ExitCode, CliError> {
     let gguf = load::open(args.file.as_deref())?;
-    if args.json { output::print_json(&as_json(&gguf, args.full))? } else { output::print(&as_text(&gguf, args))? }
+    if args.json {
+        output::print_json(&as_json(&gguf, args.full))?
+    } else {
+        output::print(&as_text(&gguf, args))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 

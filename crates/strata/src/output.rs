@@ -26,7 +26,15 @@ pub fn print_json(value: &Value) -> Result<(), CliError> {
 }
 
 /// The object of `run --json`.
-pub fn answer_json(model: &str, mode: &str, prompt_tokens: usize, a: &Answer, tokenizer: &Tokenizer, settings: &[Setting], logprobs: bool) -> Value {
+pub fn answer_json(
+    model: &str,
+    mode: &str,
+    prompt_tokens: usize,
+    a: &Answer,
+    tokenizer: &Tokenizer,
+    settings: &[Setting],
+    logprobs: bool,
+) -> Value {
     let ids = a.ids();
     let mut v = json!({
         "text": a.text,
@@ -61,12 +69,8 @@ pub fn answer_json(model: &str, mode: &str, prompt_tokens: usize, a: &Answer, to
 /// Speeds and counts of an answer on one line.
 pub fn statistics(prompt_tokens: usize, a: &Answer) -> String {
     let speed = |r: Option<f64>| r.map_or("-".to_owned(), |r| format!("{r:.1} tok/s"));
-    let mut line = format!(
-        "prompt {prompt_tokens} tokens, {}; answer {} tokens, {}",
-        speed(a.prefill_rate()),
-        a.tokens.len(),
-        speed(a.decode_rate())
-    );
+    let mut line =
+        format!("prompt {prompt_tokens} tokens, {}; answer {} tokens, {}", speed(a.prefill_rate()), a.tokens.len(), speed(a.decode_rate()));
     if let Some(share) = a.acceptance() {
         line += &format!("; {:.1} % of {} drafted tokens accepted", 100.0 * share, a.drafted);
     }

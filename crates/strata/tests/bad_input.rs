@@ -29,14 +29,21 @@ fn prompts_that_cannot_be() {
     assert!(run(&[], 2).contains("required arguments were not provided"));
     assert!(run(&["x", "--ids", "1"], 2).contains("cannot be used with"));
     let long = "word ".repeat(30);
-    assert_eq!(run(&["--raw", &long, "--ctx", "16"], 1), "the prompt has 31 tokens, the context holds 16 and one must be left for an answer");
+    assert_eq!(
+        run(&["--raw", &long, "--ctx", "16"], 1),
+        "the prompt has 31 tokens, the context holds 16 and one must be left for an answer"
+    );
     let longer = dir.write("long.txt", "a b c d e f g h ".repeat(20_000).as_bytes());
     let e = run(&["--raw", "--prompt-file", &longer], 1);
     assert!(e.starts_with("the prompt has ") && e.ends_with("the context holds 32768 and one must be left for an answer"), "{e}");
     #[cfg(target_os = "linux")]
     {
         let e = run(&["--prompt-file", "/dev/zero"], 1);
-        assert!(e.starts_with("/dev/zero: expected at most ") && e.ends_with("bytes, found more: more than 32768 tokens, the context, can stand for"), "{e}");
+        assert!(
+            e.starts_with("/dev/zero: expected at most ")
+                && e.ends_with("bytes, found more: more than 32768 tokens, the context, can stand for"),
+            "{e}"
+        );
     }
     #[cfg(unix)]
     {
@@ -64,7 +71,10 @@ fn flags_out_of_range_or_against_each_other() {
     let available = strata_cpu::simd::Simd::available();
     if !available.contains(&strata_cpu::simd::Simd::Avx512Vnni) {
         let names: Vec<&str> = available.iter().map(|s| s.name()).collect();
-        assert_eq!(run(&["x", "--simd", "avx512vnni"], 2), format!("--simd: expected one of {} on this CPU, found avx512vnni", names.join(", ")));
+        assert_eq!(
+            run(&["x", "--simd", "avx512vnni"], 2),
+            format!("--simd: expected one of {} on this CPU, found avx512vnni", names.join(", "))
+        );
     }
     assert!(fails(&mut strata(&["parity", "nonsense"]), 2).starts_with("parity: expected the beginning of one of qsa_"));
     assert!(fails(&mut strata(&["run", "x", "--logprobs", "2"]), 2).contains("--json"));

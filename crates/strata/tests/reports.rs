@@ -21,7 +21,10 @@ fn inspect_shows_keys_types_and_tensors() {
     let t = text(&["inspect"]);
     assert!(t.starts_with("refmodel-q8_0 (bundled)\n"));
     assert!(t.contains("general.architecture = string \"qwen4exp\"") && t.contains("Q8_0") && t.contains("the 10 largest tensors"), "{t}");
-    assert_eq!(text(&["inspect", MODEL, "--tensors"]).matches("blk.7.").count(), v["tensors"].as_array().unwrap().iter().filter(|t| t["name"].as_str().unwrap().starts_with("blk.7.")).count());
+    assert_eq!(
+        text(&["inspect", MODEL, "--tensors"]).matches("blk.7.").count(),
+        v["tensors"].as_array().unwrap().iter().filter(|t| t["name"].as_str().unwrap().starts_with("blk.7.")).count()
+    );
 }
 
 #[test]
@@ -55,7 +58,10 @@ fn doctor_lists_every_switch_with_its_origin() {
     let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
     let all = v["settings"].as_array().unwrap();
     let find = |name: &str| all.iter().find(|s| s["name"] == name).unwrap_or_else(|| panic!("no switch {name}"));
-    assert_eq!(find("chunk"), &json!({"name": "chunk", "flag": "--chunk", "env": "STRATA_CHUNK", "value": 64, "origin": "env", "default": "512", "exact": true}));
+    assert_eq!(
+        find("chunk"),
+        &json!({"name": "chunk", "flag": "--chunk", "env": "STRATA_CHUNK", "value": 64, "origin": "env", "default": "512", "exact": true})
+    );
     assert_eq!((&find("spec")["origin"], &find("kv")["exact"], &find("temp")["exact"]), (&json!("flag"), &json!(false), &json!(false)));
     assert!(v["memory"]["total_bytes"].is_null() || v["memory"]["total_bytes"].as_u64() > v["memory"]["available_bytes"].as_u64());
     assert_eq!((&v["cpu"]["keeps_subnormals"], &v["model"]["vocabulary"]), (&json!(true), &json!(4096)));

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
 
-const QUESTION: &str = "The ticket number of Sophia is 392. The ticket number of Ethan Fischer is 1445.\nWhat was the ticket number of Sophia?";
+const QUESTION: &str =
+    "The ticket number of Sophia is 392. The ticket number of Ethan Fischer is 1445.\nWhat was the ticket number of Sophia?";
 
 /// FNV-1a as its authors publish it, for the ids of a report.
 fn hash(v: &Value) -> String {
@@ -34,9 +35,34 @@ fn json_has_every_field_and_the_text_run_prints_the_same_answer() {
     assert!(v["prefill_tok_s"].as_f64().unwrap() > 0.0 && v["decode_tok_s"].as_f64().unwrap() > 0.0);
     assert!((0.5..=1.0).contains(&v["acceptance"].as_f64().unwrap()));
     let names = [
-        "model", "mtp", "ctx", "kv", "act", "spec", "spec_min_p", "mtp_dense", "threads", "chunk", "simd", "n", "temp", "top_k", "top_p", "min_p",
-        "repetition_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n", "seed", "stop", "ignore_eos", "raw", "chat", "system",
-        "think", "logprobs",
+        "model",
+        "mtp",
+        "ctx",
+        "kv",
+        "act",
+        "spec",
+        "spec_min_p",
+        "mtp_dense",
+        "threads",
+        "chunk",
+        "simd",
+        "n",
+        "temp",
+        "top_k",
+        "top_p",
+        "min_p",
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "penalty_last_n",
+        "seed",
+        "stop",
+        "ignore_eos",
+        "raw",
+        "chat",
+        "system",
+        "think",
+        "logprobs",
     ];
     for name in names {
         assert!(v["settings"].get(name).is_some(), "no setting {name}");
@@ -126,7 +152,9 @@ fn log_probabilities_are_those_of_the_tokens() {
 
 #[test]
 fn sampling_follows_its_flags() {
-    let sampled = |seed: &str, more: &[&str]| run(&[&["Call me", "--raw", "-n", "24", "--temp", "1.2", "--seed", seed], more].concat())["token_hash"].clone();
+    let sampled = |seed: &str, more: &[&str]| {
+        run(&[&["Call me", "--raw", "-n", "24", "--temp", "1.2", "--seed", seed], more].concat())["token_hash"].clone()
+    };
     let one = sampled("1", &[]);
     assert_eq!(one, sampled("1", &["--chunk", "1", "--spec", "2"]));
     assert_ne!(one, sampled("2", &[]));
@@ -151,7 +179,11 @@ fn trunk_and_mtp_in_two_files_give_the_answer_of_one() {
     let one = with(&["--model", MODEL, "--spec", "4"]);
     let two = with(&["--model", &trunk, "--mtp", &mtp, "--spec", "4"]);
     assert_eq!(one["token_hash"], two["token_hash"]);
-    assert_eq!((&one["drafted_tokens"], &one["accepted_tokens"]), (&two["drafted_tokens"], &two["accepted_tokens"]), "the drafts are the same too");
+    assert_eq!(
+        (&one["drafted_tokens"], &one["accepted_tokens"]),
+        (&two["drafted_tokens"], &two["accepted_tokens"]),
+        "the drafts are the same too"
+    );
     assert!(one["acceptance"].as_f64().unwrap() > 0.3);
     assert_eq!(with(&["--model", &trunk])["token_hash"], one["token_hash"]);
     assert_eq!(with(&[])["token_hash"], one["token_hash"], "the bundled model is the file");

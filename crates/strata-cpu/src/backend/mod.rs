@@ -3,9 +3,9 @@
 mod experts;
 pub(crate) mod kernels;
 
-use crate::qsa::disjoint::Disjoint;
 use crate::matmul::{Matrix, Table, matmul_many, prepare};
 use crate::pool::Pool;
+use crate::qsa::disjoint::Disjoint;
 use crate::qsa::{IndexNorm, NewCells, QsaCache, QsaKernels, QsaScratch, QsaShape, QueryRows, attend, select};
 use crate::simd::Simd;
 use bytes::Bytes;

@@ -183,11 +183,12 @@ fn gdn_norm(k: &Kernels, rng: &mut Rng) -> (Vec<f32>, Vec<f64>) {
     let (d, heads) = (8 * (1 + rng.below(20)), 1 + rng.below(4));
     let mut x = rng.normals(2 * heads * d, 1.0);
     let scale = 1.0 / (d as f32).sqrt();
-    let exact = f64s(&x).chunks(d).enumerate().flat_map(|(i, h)| {
+    let x64 = f64s(&x);
+    let exact = x64.chunks(d).enumerate().flat_map(|(i, h)| {
         let r = 1.0 / (h.iter().map(|v| v * v).sum::<f64>() + 1e-6).sqrt() * if i < heads { f64::from(scale) } else { 1.0 };
         h.iter().map(|v| v * r).collect::<Vec<_>>()
     });
-    let exact = exact.collect();
+    let exact: Vec<f64> = exact.collect();
     // SAFETY: as above.
     unsafe { (k.gdn_norm_row)(&mut x, d, 1e-6, scale) };
     (x, exact)

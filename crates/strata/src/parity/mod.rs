@@ -35,7 +35,11 @@ macro_rules! levels {
 
 static SUITES: [Suite; 4] = [
     Suite { name: "qsa_scores_parity", about: "block scores of the sparse attention", run: levels!(cpu::qsa_scores_parity_of) },
-    Suite { name: "qsa_topk_active_parity", about: "top-k of the sparse attention, where it selects", run: levels!(cpu::qsa_topk_active_parity_of) },
+    Suite {
+        name: "qsa_topk_active_parity",
+        about: "top-k of the sparse attention, where it selects",
+        run: levels!(cpu::qsa_topk_active_parity_of),
+    },
     Suite { name: "qsa_attn_parity", about: "attention over selected cells, every KV format", run: levels!(cpu::qsa_attn_parity_of) },
     Suite {
         name: "engine_hash",
@@ -68,7 +72,10 @@ pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
     }
     let (mut all_well, mut results) = (true, Vec::<Value>::new());
     if !args.json {
-        output::print(&format!("{:<24} {:>7} {:>14} {:>10} {:>11} {:>9}\n", "suite", "cases", "compared", "differing", "max error", "seconds"))?;
+        output::print(&format!(
+            "{:<24} {:>7} {:>14} {:>10} {:>11} {:>9}\n",
+            "suite", "cases", "compared", "differing", "max error", "seconds"
+        ))?;
     }
     for suite in suites {
         let start = Instant::now();
