@@ -20,7 +20,7 @@ const MAX_SOURCE_BYTES: usize = 1 << 20;
 const MAX_INPUT_DEPTH: usize = 128;
 /// Stack of the rendering thread; only what is used takes memory.
 const BASE_STACK_BYTES: usize = 8 << 20;
-/// A level of nesting costs 1.7 fuel at least and takes some 70 bytes of stack to free.
+/// A level of nesting costs 1.5 fuel at least and takes some 70 bytes of stack to free.
 const STACK_BYTES_PER_FUEL: u64 = 128;
 /// The name of the template and of the thread that renders it.
 const NAME: &str = "chat_template";
