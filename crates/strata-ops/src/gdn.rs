@@ -62,7 +62,7 @@ impl Columns {
 
     /// Writes `N` values of a row from column `first` of the block on.
     #[inline(always)]
-    fn write<const N: usize>(&self, row: usize, first: usize, values: &[f32; N]) {
+    pub fn write<const N: usize>(&self, row: usize, first: usize, values: &[f32; N]) {
         assert!(row < self.rows && first + N <= COLUMNS, "a scan writes outside its columns");
         // SAFETY: inside the block's columns by the assertion; ours alone by the promise of `new`.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.at.add(row * self.stride + first), N) };

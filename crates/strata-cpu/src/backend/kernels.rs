@@ -15,8 +15,7 @@ versions! { pub mod silu_mul = moe::silu_mul; (gate: &[f32], up: &[f32], h: &mut
 versions! { pub mod conv_silu_row = conv::conv_silu_row; (x: &[f32], state: &[f32], w: &[f32], dilation: usize, t: usize, out: &mut [f32]) }
 versions! { pub mod gdn_norm_row = gdn_norm_row; (qk: &mut [f32], key_dim: usize, eps: f32, scale: f32) }
 versions! { pub mod gdn_gates = gdn::gates; (alpha: &[f32], b: &[f32], a: &[f32], dt: &[f32], decay: &mut [f32], beta: &mut [f32]) }
-versions! { pub mod gdn_scan_8 = gdn::scan_block::<8>; (s: &Scan<'_>, state: &mut [f32], out: Option<Columns>) }
-versions! { pub mod gdn_scan_16 = gdn::scan_block::<16>; (s: &Scan<'_>, state: &mut [f32], out: Option<Columns>) }
+versions! { pub mod gdn_scan = gdn::scan_block::<8>; (s: &Scan<'_>, state: &mut [f32], out: Option<Columns>) }
 versions! { pub mod gdn_gated_norm = gdn::gated_norm; (o: &mut [f32], z: &[f32], gain: &[f32], eps: f32) }
 versions! { pub mod ple_gate = ple::gate; (key: &[f32], query: &[f32], v: &[f32], u: &mut [f32]) }
 versions! { pub mod ple_add = ple::add; (r: &mut [f32], u: &[f32], c: &[f32]) }
@@ -88,6 +87,17 @@ fn all_finite_body(x: &[f32]) -> bool {
     worst != 0x7f80_0000
 }
 
+/// The scan at a level: written out where the compiler does not find the registers.
+fn pick_gdn_scan(level: Simd) -> gdn_scan::Kernel {
+    #[cfg(target_arch = "x86_64")]
+    match level {
+        Simd::Scalar => {}
+        Simd::Avx2 => return super::gdn_x86::scan_avx2,
+        Simd::Avx512 | Simd::Avx512Vnni => return super::gdn_x86::scan_avx512,
+    }
+    gdn_scan::pick(level)
+}
+
 /// One pick of every kernel.
 pub struct Kernels {
     pub rms_norm: rms_norm::Kernel,
@@ -99,7 +109,7 @@ pub struct Kernels {
     pub conv_silu_row: conv_silu_row::Kernel,
     pub gdn_norm_row: gdn_norm_row::Kernel,
     pub gdn_gates: gdn_gates::Kernel,
-    pub gdn_scan: gdn_scan_8::Kernel,
+    pub gdn_scan: gdn_scan::Kernel,
     pub gdn_gated_norm: gdn_gated_norm::Kernel,
     pub ple_gate: ple_gate::Kernel,
     pub ple_add: ple_add::Kernel,
@@ -131,7 +141,7 @@ impl Kernels {
             route: route::definition(),
             combine: combine::definition(),
             all_finite: all_finite::definition(),
-            gdn_scan: gdn_scan_8::definition(),
+            gdn_scan: gdn_scan::definition(),
         }
     }
 
@@ -147,8 +157,7 @@ impl Kernels {
             conv_silu_row: conv_silu_row::pick(level),
             gdn_norm_row: gdn_norm_row::pick(level),
             gdn_gates: gdn_gates::pick(level),
-            // eight lanes of partial sums fill the registers: 8 columns with AVX2, 16 with AVX-512
-            gdn_scan: if level >= Simd::Avx512 { gdn_scan_16::pick(level) } else { gdn_scan_8::pick(level) },
+            gdn_scan: pick_gdn_scan(level),
             gdn_gated_norm: gdn_gated_norm::pick(level),
             ple_gate: ple_gate::pick(level),
             ple_add: ple_add::pick(level),

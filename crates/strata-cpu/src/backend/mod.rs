@@ -1,6 +1,8 @@
 //! [`Backend`] on the CPU: the kernels, spread over the threads of a pool.
 
 mod experts;
+#[cfg(target_arch = "x86_64")]
+mod gdn_x86;
 pub(crate) mod kernels;
 
 use crate::matmul::{Matrix, Table, matmul_many, prepare};
