@@ -47,7 +47,7 @@ pub fn run(args: ChatArgs) -> Result<ExitCode, CliError> {
     chat.reset();
     let mut input = Input::new()?;
     if input.is_terminal() {
-        eprintln!("{}, {capacity} tokens of context. /help lists the commands.", model.name());
+        output::note(&format!("{}, {capacity} tokens of context. /help lists the commands.", model.name()));
     }
     while let Some(line) = input.line()? {
         match line.trim() {
@@ -55,15 +55,15 @@ pub fn run(args: ChatArgs) -> Result<ExitCode, CliError> {
             "/exit" | "/quit" => break,
             "/reset" => {
                 chat.reset();
-                eprintln!("A new conversation.");
+                output::note("A new conversation.");
             }
-            "/help" => eprintln!("{HELP}"),
+            "/help" => output::note(HELP),
             "/think" => chat.set_thinking(!chat.think),
             "/think on" => chat.set_thinking(true),
             "/think off" => chat.set_thinking(false),
-            other if other.starts_with('/') => eprintln!("There is no command {other:?}.\n{HELP}"),
+            other if other.starts_with('/') => output::note(&format!("There is no command {other:?}.\n{HELP}")),
             _ => match chat.turn(&line) {
-                Err(e) if input.is_terminal() => eprintln!("error: {}", e.line().unwrap_or_default()),
+                Err(e) if input.is_terminal() => output::note(&format!("error: {}", e.line().unwrap_or_default())),
                 result => result?,
             },
         }
@@ -92,7 +92,7 @@ impl Chat<'_> {
 
     fn set_thinking(&mut self, on: bool) {
         self.think = on;
-        eprintln!("Thinking is {}.", if on { "on" } else { "off" });
+        output::note(&format!("Thinking is {}.", if on { "on" } else { "off" }));
     }
 
     /// One message and its answer. After an error the message is not part of the conversation.
@@ -125,12 +125,12 @@ impl Chat<'_> {
         let answer = answer?;
         output::print("\n")?;
         match answer.finish {
-            Finish::Interrupted => eprintln!("(stopped)"),
-            Finish::Context => eprintln!("(the context of {} tokens is full; /reset starts over)", self.capacity),
+            Finish::Interrupted => output::note("(stopped)"),
+            Finish::Context => output::note(&format!("(the context of {} tokens is full; /reset starts over)", self.capacity)),
             Finish::Length | Finish::StopString | Finish::StopToken => {}
         }
         if self.args.stats {
-            eprintln!("{}", output::statistics(ids.len(), &answer));
+            output::note(&output::statistics(ids.len(), &answer));
         }
         Ok(answer)
     }
@@ -215,7 +215,7 @@ impl Input {
                         editor.add_history_entry(&line)?;
                         return Ok(Some(line));
                     }
-                    Err(ReadlineError::Interrupted) => eprintln!("(Ctrl-D or /exit leaves)"),
+                    Err(ReadlineError::Interrupted) => output::note("(Ctrl-D or /exit leaves)"),
                     Err(ReadlineError::Eof) => return Ok(None),
                     Err(e) => return Err(e.into()),
                 }

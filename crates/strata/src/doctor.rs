@@ -14,14 +14,13 @@ use strata_model::{Config, LayerKind};
 use strata_ops::qsa::kv::KvKind;
 
 /// Op families, and the suites of `strata parity` that hold their fast code to the definitions.
-const OPS: [(&str, &str); 7] = [
-    ("matrix products, expert stacks, table look-ups", "matmul"),
-    ("norms, gates, hyper-connections, elementwise", "engine_hash"),
-    ("gated DeltaNet and convolutions", "engine_hash"),
-    ("block scores of the sparse attention", "qsa_scores"),
-    ("top-k of the sparse attention", "qsa_topk"),
-    ("attention over the KV cache", "qsa_attn"),
-    ("expert routing and mixing", "engine_hash"),
+const OPS: [(&str, &str); 6] = [
+    ("matrix products, expert stacks", "matmul_parity"),
+    ("norms, gates, hyper-connections, routing", "ops_parity"),
+    ("gated DeltaNet, convolutions, n-gram module", "ops_parity"),
+    ("block scores of the sparse attention", "qsa_scores_parity"),
+    ("top-k of the sparse attention", "qsa_topk_active_parity"),
+    ("attention over the KV cache", "qsa_attn_parity"),
 ];
 
 /// Prints the report.

@@ -6,11 +6,11 @@ use crate::settings::{Act, EngineSettings};
 use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
-use strata_cpu::backend::Cpu;
+use strata_cpu::backend::{Cpu, exp_in_place};
 use strata_cpu::pool::Pool;
 use strata_engine::{Engine, EngineError, EngineOptions};
 use strata_gguf::{Gguf, GgufError, Metadata, StringArray};
-use strata_model::{Config, ForwardError, Model, ModelOptions, WeightMode};
+use strata_model::{BindError, Config, ForwardError, Model, ModelOptions, WeightMode};
 use strata_text::{ChatTemplate, RenderLimits, Tokenizer, TokenizerSource};
 
 /// The reference model: trunk and MTP block.
@@ -18,6 +18,9 @@ static BUNDLED: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../
 
 /// What the bundled model is called in reports.
 pub const BUNDLED_NAME: &str = "refmodel-q8_0 (bundled)";
+
+/// The tensor whose rows are the vocabulary.
+const EMBEDDING: &str = "token_embd.weight";
 
 /// An open model file with all that is small about it; weights are bound by [`Loaded::engine`].
 pub struct Loaded {
@@ -80,9 +83,13 @@ impl Loaded {
         settings.check()?;
         let gguf = open(settings.model.as_deref())?;
         let mtp = settings.mtp.as_deref().map(Gguf::open).transpose()?;
-        let rows = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied());
+        let rows = gguf.tensor(EMBEDDING).and_then(|t| t.dims.get(1).copied());
         let config = Config::from_gguf(&gguf, rows.unwrap_or(1) as usize)?;
         let (tokenizer, template) = tokenizer(&gguf)?;
+        if rows.is_none() {
+            let expected = vec![config.hidden as u64, tokenizer.vocab_size() as u64];
+            return Err(BindError::MissingTensor { file: name_of(&gguf), name: EMBEDDING.into(), expected }.into());
+        }
         Ok(Loaded { gguf, mtp, config, tokenizer: Arc::new(tokenizer), template })
     }
 
@@ -143,6 +150,7 @@ impl Loaded {
             spec: s.spec,
             spec_min_p: s.spec_min_p,
             mtp_dense: s.mtp_dense,
+            exp: exp_in_place(s.simd),
             ..EngineOptions::default()
         };
         Ok(Engine::new(cpu, model, options)?)

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(e) => {
             if let Some(line) = e.line() {
-                eprintln!("error: {line}");
+                output::note(&format!("error: {line}"));
             }
             e.exit_code()
         }

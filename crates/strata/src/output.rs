@@ -17,6 +17,11 @@ pub fn print(text: &str) -> Result<(), CliError> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(CliError::Output)
 }
 
+/// A line on standard error; where nobody reads it, nothing is lost.
+pub fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// A JSON value on indented lines of its own.
 ///
 /// # Errors

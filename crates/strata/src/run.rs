@@ -32,7 +32,7 @@ pub fn run(args: RunArgs, matches: &ArgMatches) -> Result<ExitCode, CliError> {
     let answer = generate(&mut engine, &model.tokenizer, &prompt.ids, &params, &limits, &mut watch)?;
     if !args.json {
         watch.text("\n").map_err(CliError::Output)?;
-        eprintln!("{}", output::statistics(prompt.ids.len(), &answer));
+        output::note(&output::statistics(prompt.ids.len(), &answer));
         return Ok(ExitCode::SUCCESS);
     }
     let mut values = settings::values(&args.engine);

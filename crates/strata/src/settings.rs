@@ -264,6 +264,6 @@ mod tests {
     fn short_numbers() {
         #[derive(Serialize)]
         struct X(#[serde(serialize_with = "short")] f32);
-        assert_eq!(serde_json::to_string(&[X(0.7), X(1.0), X(1e-5)]).unwrap(), "[0.7,1.0,1e-5]");
+        assert_eq!(serde_json::to_string(&[X(0.7), X(1.0), X(1e-5)]).unwrap(), "[0.7,1.0,0.00001]");
     }
 }

@@ -43,10 +43,12 @@ pub fn run(args: &TokenizeArgs) -> Result<ExitCode, CliError> {
     } else if args.ids.is_some() {
         output::print(&format!("{}\n", tokenizer.decode(&ids, false)))?;
     } else {
-        let line = |id: &u32| {
-            let text = String::from_utf8_lossy(tokenizer.token_bytes(*id).unwrap_or_default()).into_owned();
-            format!("{id:>8} {text:?}\n")
+        // a token may be a part of a character: its bytes then
+        let shown = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+            Ok(text) => format!("{text:?}"),
+            Err(_) => format!("b\"{}\"", bytes.escape_ascii()),
         };
+        let line = |id: &u32| format!("{id:>8} {}\n", shown(tokenizer.token_bytes(*id).unwrap_or_default()));
         output::print(&(ids.iter().map(line).collect::<String>() + &format!("{} tokens\n", ids.len())))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -31,7 +31,7 @@ fn prompts_that_cannot_be() {
     let long = "word ".repeat(30);
     assert_eq!(
         run(&["--raw", &long, "--ctx", "16"], 1),
-        "the prompt has 31 tokens, the context holds 16 and one must be left for an answer"
+        "the prompt has 32 tokens, the context holds 16 and one must be left for an answer"
     );
     let longer = dir.write("long.txt", "a b c d e f g h ".repeat(20_000).as_bytes());
     let e = run(&["--raw", "--prompt-file", &longer], 1);
@@ -76,7 +76,7 @@ fn flags_out_of_range_or_against_each_other() {
             format!("--simd: expected one of {} on this CPU, found avx512vnni", names.join(", "))
         );
     }
-    assert!(fails(&mut strata(&["parity", "nonsense"]), 2).starts_with("parity: expected the beginning of one of qsa_"));
+    assert!(fails(&mut strata(&["parity", "nonsense"]), 2).starts_with("parity: expected the beginning of one of ops_"));
     assert!(fails(&mut strata(&["run", "x", "--logprobs", "2"]), 2).contains("--json"));
 }
 

@@ -30,12 +30,13 @@ fn a_first_answer_is_that_of_run() {
 fn reset_forgets_and_the_conversation_remembers() {
     let ask = "What is the ticket number of Sophia?";
     let first = chat(&["-n", "32"], &format!("{SOPHIA}\n")).0;
-    let (out, err) = chat(&["-n", "32"], &format!("{SOPHIA}\n{ask}\n/reset\n{SOPHIA}\n\n/exit\nnever asked\n"));
-    assert_eq!(err, "A new conversation.\n");
-    assert!(out.starts_with(&first) && out.ends_with(&first), "{out}");
-    let alone = chat(&["-n", "32"], ask).0;
-    let second = &out[first.len()..out.len() - first.len()];
-    assert!(second.ends_with('\n') && second != alone, "the second question has the first as its context: {second:?}");
+    let (out, err) = chat(&["-n", "32", "--stats"], &format!("{SOPHIA}\n{ask}\n/reset\n{SOPHIA}\n\n/exit\nnever asked\n"));
+    assert!(out.starts_with(&first) && out.ends_with(&first) && out.lines().count() == 3, "{out}");
+    let lines: Vec<&str> = err.lines().collect();
+    assert!(lines.len() == 4 && lines[2] == "A new conversation.", "{err}");
+    let prompts = [0, 1, 3].map(|i| lines[i].split(' ').nth(1).unwrap().parse::<usize>().unwrap());
+    let alone = run(&[ask, "-n", "1"])["prompt_tokens"].as_u64().unwrap() as usize;
+    assert!(prompts[0] == prompts[2] && prompts[1] > prompts[0] + alone, "the first turn is part of the second prompt: {prompts:?}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Dir, MODEL, fails, json, output, run, strata, text};
+use common::{Dir, MODEL, fails, output, run, strata, text};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::Stdio;
@@ -160,8 +160,13 @@ fn sampling_follows_its_flags() {
     assert_ne!(one, sampled("2", &[]));
     let greedy = run(&["Call me", "--raw", "-n", "24"])["token_hash"].clone();
     assert_eq!(sampled("1", &["--top-k", "1"]), greedy);
-    assert_ne!(run(&["Call me", "--raw", "-n", "24", "--repetition-penalty", "1.5"])["token_hash"], greedy);
-    assert_ne!(run(&["Call me", "--raw", "-n", "24", "--presence-penalty", "1.5", "--frequency-penalty", "1"])["token_hash"], greedy);
+    let penalised =
+        |flags: &[&str]| run(&[&["one two one two one two one two", "--raw", "-n", "24"], flags].concat())["token_hash"].clone();
+    let plain = penalised(&[]);
+    for flags in [&["--repetition-penalty", "2"][..], &["--presence-penalty", "2"], &["--frequency-penalty", "2"]] {
+        assert_ne!(penalised(flags), plain, "{flags:?}");
+        assert_eq!(penalised(&[flags, &["--penalty-last-n", "0"]].concat()), plain, "{flags:?}");
+    }
 }
 
 #[test]
@@ -191,14 +196,6 @@ fn trunk_and_mtp_in_two_files_give_the_answer_of_one() {
     assert_eq!(e, "spec: expected 0, for a model without an MTP block, found 2");
     let e = fails(&mut strata(&["run", "x", "--model", MODEL, "--mtp", &trunk]), 1);
     assert!(e.contains("trunk.gguf holds no MTP block"), "{e}");
-}
-
-#[test]
-fn hashes_do_not_depend_on_how_they_are_computed() {
-    let v = json(&["parity", "engine_hash", "--json"]);
-    let suite = &v["suites"][0];
-    assert_eq!((&v["passed"], &suite["differing"]), (&json!(true), &json!(0)), "{v}");
-    assert!(suite["cases"].as_u64().unwrap() >= 32 && suite["compared"].as_u64().unwrap() >= 32 * 96);
 }
 
 #[test]

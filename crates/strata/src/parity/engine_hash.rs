@@ -1,12 +1,12 @@
 //! Suite `engine_hash`: whole runs of the bundled model. Instructions, threads, chunk size and speculation must not change a
 //! token, nor a bit of its log-probability; KV format and sampling may, and each pair of them has its own answer.
 
-use super::Report;
+use super::{Event, Report};
 use crate::error::CliError;
 use crate::hash::token_hash_hex;
 use crate::load;
 use std::sync::Arc;
-use strata_cpu::backend::Cpu;
+use strata_cpu::backend::{Cpu, exp_in_place};
 use strata_cpu::parity::CaseReport;
 use strata_cpu::pool::Pool;
 use strata_cpu::simd::Simd;
@@ -31,6 +31,12 @@ struct Group {
     sampled: bool,
 }
 
+impl Group {
+    fn label(self) -> String {
+        format!("{} {}", self.kv.name(), if self.sampled { "sampled" } else { "greedy" })
+    }
+}
+
 /// What must not.
 #[derive(Clone, Copy)]
 struct Way {
@@ -44,25 +50,22 @@ fn groups() -> impl Iterator<Item = Group> {
     KINDS.into_iter().flat_map(|kv| [false, true].map(|sampled| Group { kv, sampled }))
 }
 
-/// Every way with every group (`full`), or a subset in which each value of each dimension meets each KV format.
+/// Every way with every group (`full`), or two ways for each group that have each value of each dimension among them.
 fn plan(full: bool) -> Vec<(Way, Vec<Group>)> {
     let levels = Simd::available();
-    let all = levels.iter().flat_map(|level| {
-        let with = move |threads| CHUNKS.into_iter().flat_map(move |chunk| SPECS.map(|spec| Way { level: *level, threads, chunk, spec }));
-        THREADS.into_iter().flat_map(with)
-    });
-    let mut plan: Vec<(Way, Vec<Group>)> = all.map(|way| (way, groups().collect())).collect();
-    if !full {
-        // the ways in an order that varies everything at once, one in a few for each group
-        for (i, (way, groups)) in plan.iter_mut().enumerate() {
-            let level = levels.iter().position(|l| *l == way.level).unwrap_or(0);
-            let mut at = 0;
-            groups.retain(|_| {
-                at += 1;
-                (at + i + level).is_multiple_of(6)
-            });
+    let (levels, groups) = (&levels, groups().collect::<Vec<_>>());
+    let mut plan: Vec<(Way, Vec<Group>)> = Vec::new();
+    for (l, level) in levels.iter().enumerate() {
+        for threads in THREADS {
+            let ways = CHUNKS.into_iter().flat_map(|chunk| SPECS.map(|spec| Way { level: *level, threads, chunk, spec }));
+            for (i, way) in ways.enumerate() {
+                let wanted = |g: usize| (g + 5 * i + 3 * l) % (12 * levels.len() / 2) == threads;
+                let some = groups.iter().enumerate().filter(|(g, _)| full || wanted(*g)).map(|(_, g)| *g).collect::<Vec<_>>();
+                if !some.is_empty() {
+                    plan.push((way, some));
+                }
+            }
         }
-        plan.retain(|(_, groups)| !groups.is_empty());
     }
     plan
 }
@@ -85,7 +88,10 @@ fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingP
     let mut bound = Bound::new(&gguf, plainest)?;
     let mut right: Vec<(Group, Vec<Token>)> = Vec::new();
     for g in groups().filter(|g| plan.iter().any(|(_, groups)| groups.contains(g))) {
-        right.push((g, bound.answer(plainest, g, params(g), &prompt)?));
+        let answer = bound.answer(plainest, g, params(g), &prompt)?;
+        let ids: Vec<u32> = answer.iter().map(|t| t.id).collect();
+        report(Event::Note(format!("{} {}", g.label(), token_hash_hex(&ids))));
+        right.push((g, answer));
     }
     for (way, groups) in plan {
         if (bound.level, bound.threads) != (way.level, way.threads) {
@@ -93,16 +99,14 @@ fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingP
         }
         for (g, want) in right.iter().filter(|(g, _)| groups.contains(g)) {
             let got = bound.answer(way, *g, change(params(*g)), &prompt)?;
-            let ids: Vec<u32> = want.iter().map(|t| t.id).collect();
             let Way { level, threads, chunk, spec } = way;
-            let (kv, draw) = (g.kv.name(), if g.sampled { "sampled" } else { "greedy" });
-            report(CaseReport {
+            report(Event::Case(CaseReport {
                 suite: "engine_hash",
-                case: format!("{kv} {draw} {} threads {threads} {} chunk {chunk} spec {spec}", token_hash_hex(&ids), level.name()),
+                case: format!("{} {} threads {threads} chunk {chunk} spec {spec}", g.label(), level.name()),
                 compared: 2 * GENERATED as u64,
                 differing: differing(&got, want),
                 max_err64: None,
-            });
+            }));
         }
     }
     Ok(())
@@ -141,7 +145,14 @@ impl Bound {
     fn answer(&mut self, way: Way, g: Group, params: SamplingParams, prompt: &[u32]) -> Result<Vec<Token>, CliError> {
         let (cpu, model) = self.parts.take().expect("the parts are put back after every run");
         let capacity = prompt.len() + GENERATED;
-        let options = EngineOptions { kv: g.kv, capacity, chunk: way.chunk, spec: way.spec, ..EngineOptions::default() };
+        let options = EngineOptions {
+            kv: g.kv,
+            capacity,
+            chunk: way.chunk,
+            spec: way.spec,
+            exp: exp_in_place(way.level),
+            ..EngineOptions::default()
+        };
         let mut engine = Engine::new(cpu, model, options)?;
         let mut tokens = vec![engine.start(prompt, &params, &mut |_, _| true)?];
         while tokens.len() < GENERATED {
@@ -158,27 +169,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_small_plan_meets_every_value_and_the_full_one_everything() {
+    fn the_small_plan_has_every_value_and_the_full_one_everything() {
         let small = plan(false);
-        for g in groups() {
-            let ways: Vec<&Way> = small.iter().filter(|(_, groups)| groups.contains(&g)).map(|(w, _)| w).collect();
-            assert!(Simd::available().iter().all(|l| ways.iter().any(|w| w.level == *l)));
-            assert!(THREADS.iter().all(|t| ways.iter().any(|w| w.threads == *t)));
-            assert!(SPECS.iter().all(|s| ways.iter().any(|w| w.spec == *s)));
-            assert!(CHUNKS.iter().filter(|c| ways.iter().any(|w| w.chunk == **c)).count() >= 3);
-        }
+        let runs = small.iter().map(|(_, groups)| groups.len()).sum::<usize>();
+        assert!((16..=32).contains(&runs), "{runs} runs");
+        assert!(groups().all(|g| small.iter().filter(|(_, groups)| groups.contains(&g)).count() >= 2));
+        let with = |f: &dyn Fn(&Way) -> bool| small.iter().any(|(w, _)| f(w));
+        assert!(Simd::available().iter().all(|l| with(&|w| w.level == *l)));
+        assert!(THREADS.iter().all(|t| with(&|w| w.threads == *t)));
+        assert!(SPECS.iter().all(|s| with(&|w| w.spec == *s)));
+        assert!(CHUNKS.iter().all(|c| with(&|w| w.chunk == *c)));
         let runs = plan(true).iter().map(|(_, groups)| groups.len()).sum::<usize>();
         assert_eq!(runs, Simd::available().len() * 2 * 4 * 3 * 8);
     }
 
+    /// Differences of some ways from the plainest one, with some change of their sampling.
+    fn differences(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingParams) -> Vec<u64> {
+        let mut seen = Vec::new();
+        let report: Report<'_> = &mut |event| match event {
+            Event::Case(case) => seen.push(case.differing),
+            Event::Note(_) => {}
+        };
+        compare(plan, change, report).unwrap();
+        seen
+    }
+
+    const INT8: Group = Group { kv: KvKind::Int8, sampled: false };
+    const Q4: Group = Group { kv: KvKind::Q4_0, sampled: true };
+
+    #[test]
+    fn hashes_do_not_depend_on_how_they_are_computed() {
+        let way = |level, threads, chunk, spec| (Way { level, threads, chunk, spec }, vec![INT8, Q4]);
+        let plan = vec![way(Simd::best(), 2, 64, 4), way(Simd::best(), 1, 7, 2), way(Simd::best(), 1, 1, 0), way(Simd::Scalar, 2, 512, 2)];
+        assert_eq!(differences(plan, |params| params), [0; 8]);
+    }
+
     #[test]
     fn another_seed_is_seen() {
-        let way = Way { level: Simd::best(), threads: 2, chunk: 64, spec: 2 };
-        let int8 = |sampled| Group { kv: KvKind::Int8, sampled };
-        let mut seen = Vec::new();
-        let change = |p| SamplingParams { seed: 8, ..p };
-        compare(vec![(way, vec![int8(false), int8(true)])], change, &mut |case| seen.push(case.differing)).unwrap();
-        assert!(seen.len() == 2 && seen[0] == 0 && seen[1] > 0, "{seen:?}");
+        let way = Way { level: Simd::best(), threads: 1, chunk: 64, spec: 2 };
+        let seen = differences(vec![(way, vec![Q4])], |params| SamplingParams { seed: 8, ..params });
+        assert!(seen.len() == 1 && seen[0] > 0, "{seen:?}");
     }
 
     #[test]

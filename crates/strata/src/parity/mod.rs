@@ -6,13 +6,21 @@ use crate::cli::ParityArgs;
 use crate::error::CliError;
 use crate::output;
 use serde_json::{Value, json};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Instant;
+use strata_cpu::matmul::matmul_parity_of;
 use strata_cpu::parity::{self as cpu, Arm, CaseReport};
 use strata_cpu::simd::Simd;
 
-type Report<'a> = &'a mut dyn FnMut(CaseReport);
+/// What a suite tells while it runs.
+enum Event {
+    Case(CaseReport),
+    /// A line for the report.
+    Note(String),
+}
+
+type Report<'a> = &'a mut dyn FnMut(Event);
 
 /// A suite: fast code against its definition, by bits.
 struct Suite {
@@ -26,14 +34,26 @@ macro_rules! levels {
     ($suite:path) => {
         |full, report| {
             for level in Simd::available() {
-                $suite(Arm::Level(level), full, &mut |case| report(CaseReport { case: format!("{} {}", level.name(), case.case), ..case }));
+                $suite(Arm::Level(level), full, &mut |case| report(Event::Case(at_level(case, level))));
             }
             Ok(())
         }
     };
 }
 
-static SUITES: [Suite; 4] = [
+/// The case with its level named, where its suite has not done so.
+fn at_level(c: CaseReport, level: Simd) -> CaseReport {
+    let named = c.case.split(' ').any(|word| word == level.name());
+    if named { c } else { CaseReport { case: format!("{} {}", level.name(), c.case), ..c } }
+}
+
+static SUITES: [Suite; 6] = [
+    Suite {
+        name: "ops_parity",
+        about: "elementary functions, norms, gates, gated DeltaNet, experts' sums",
+        run: levels!(cpu::ops_parity_of),
+    },
+    Suite { name: "matmul_parity", about: "matrix products, every format", run: levels!(matmul_parity_of) },
     Suite { name: "qsa_scores_parity", about: "block scores of the sparse attention", run: levels!(cpu::qsa_scores_parity_of) },
     Suite {
         name: "qsa_topk_active_parity",
@@ -56,6 +76,7 @@ struct Totals {
     differing: u64,
     /// Cases with a difference.
     failed: Vec<String>,
+    notes: Vec<String>,
     max_err64: Option<f64>,
 }
 
@@ -82,7 +103,11 @@ pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
         let mut t = Totals::default();
         let (show, tick) = (args.verbose && !args.json, std::io::stderr().is_terminal());
         let mut broken = None;
-        (suite.run)(args.full, &mut |case| {
+        (suite.run)(args.full, &mut |event| {
+            let case = match event {
+                Event::Case(case) => case,
+                Event::Note(note) => return t.notes.push(note),
+            };
             t.cases += 1;
             t.compared += case.compared;
             t.differing += case.differing;
@@ -94,11 +119,11 @@ pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
             if show || (case.differing > 0 && !args.json) {
                 broken = broken.take().or(output::print(&line).err());
             } else if tick {
-                eprint!("\r{}: {} cases", suite.name, t.cases);
+                let _ = write!(std::io::stderr(), "\r{}: {} cases", suite.name, t.cases);
             }
         })?;
         if tick {
-            eprint!("\r\x1b[K");
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         broken.map_or(Ok(()), Err)?;
         // a suite that compared nothing proves nothing
@@ -108,13 +133,14 @@ pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
         let error = t.max_err64.map_or("-".to_owned(), |e| format!("{e:.2e}"));
         if args.json {
             results.push(json!({
-                "suite": suite.name, "cases": t.cases, "compared": t.compared, "differing": t.differing, "failed": t.failed,
+                "suite": suite.name, "cases": t.cases, "compared": t.compared, "differing": t.differing, "failed": t.failed, "notes": t.notes,
                 "max_err64": t.max_err64, "seconds": seconds, "passed": passed,
             }));
         } else {
             let verdict = if passed { "" } else { "  FAILED" };
             let (name, cases, compared, differing) = (suite.name, t.cases, t.compared, t.differing);
             output::print(&format!("{name:<24} {cases:>7} {compared:>14} {differing:>10} {error:>11} {seconds:>9.1}{verdict}\n"))?;
+            t.notes.iter().try_for_each(|note| output::print(&format!("  {note}\n")))?;
         }
     }
     if args.json {
