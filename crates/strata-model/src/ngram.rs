@@ -102,11 +102,11 @@ impl<B: Backend> NgramScratch<B> {
         Ok(NgramScratch {
             rows: vec![0; rows * p.heads()],
             embedding: b.buf(rows * p.embedding(), "n-gram embeddings")?,
-            acts: b.acts(rows, p.embedding(), &[&weights.key, &weights.value], "n-gram embeddings")?,
-            key: b.buf(rows * c.wide(), "n-gram keys")?,
+            acts: b.acts(2 * rows, p.embedding(), &[&weights.key, &weights.value], "n-gram embeddings")?,
+            key: b.buf(2 * rows * c.wide(), "n-gram keys")?,
             key_normed: b.buf(rows * c.wide(), "n-gram keys")?,
             query: b.buf(rows * c.wide(), "n-gram queries")?,
-            value: b.buf(rows * c.hidden, "n-gram values")?,
+            value: b.buf(2 * rows * c.hidden, "n-gram values")?,
             gated: b.buf(rows * c.wide(), "n-gram values")?,
             normed: b.buf(rows * c.wide(), "n-gram values")?,
             conv: b.buf(rows * c.wide(), "n-gram convolution")?,
@@ -139,8 +139,11 @@ impl<B: Backend> Ngram<B> {
             _ => &mut g.normed,
         };
         b.gather(&self.table, &g.rows[..n * p.heads()], &mut g.embedding);
-        b.prepare(&g.embedding, n, &mut g.acts);
-        b.matmul(&g.acts, n, &mut [(&self.key, &mut g.key), (&self.value, &mut g.value)]);
+        // two orders: this one value reaches every stream of every later layer (NUMERICS.md section 2)
+        b.prepare_two_orders(&g.embedding, n, &mut g.acts);
+        b.matmul(&g.acts, 2 * n, &mut [(&self.key, &mut g.key), (&self.value, &mut g.value)]);
+        b.fold(&mut g.key, n * c.wide());
+        b.fold(&mut g.value, n * c.hidden);
         b.rms_norm(&g.key, n * c.streams, c.hidden, &self.norm_key, c.eps, &mut g.key_normed);
         b.rms_norm(&s.r, n * c.streams, c.hidden, &self.norm_query, c.eps, &mut g.query);
         b.ple_gate(&g.key_normed, &g.query, &g.value, n, c.streams, c.hidden, &mut g.gated);

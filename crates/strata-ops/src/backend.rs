@@ -133,6 +133,11 @@ pub trait Backend: Sized + Send + Sync {
     // products
     /// Prepares the first `n` rows of `x`.
     fn prepare(&self, x: &Self::Buf, n: usize, acts: &mut Self::Acts);
+    /// Prepares the first `n` rows of `x`, and in the `n` rows after them what their codes leave out:
+    /// [`crate::matmul::ActRows::fill_second_order`]. A product of all `2 n` rows, folded, is a finer one of `n`.
+    fn prepare_two_orders(&self, x: &Self::Buf, n: usize, acts: &mut Self::Acts);
+    /// Adds the second `len` values to the first `len`, one by one.
+    fn fold(&self, x: &mut Self::Buf, len: usize);
     /// `out[i] = W x` for every row of `acts` and every pair of a matrix and its output (`[n, rows]`).
     fn matmul(&self, acts: &Self::Acts, n: usize, products: &mut [(&Self::Matrix, &mut Self::Buf)]);
     /// Rows `ids` of the table, one after another, into `out`.

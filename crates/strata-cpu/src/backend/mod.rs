@@ -5,7 +5,7 @@ mod experts;
 mod gdn_x86;
 pub(crate) mod kernels;
 
-use crate::matmul::{Matrix, Table, matmul_many, prepare};
+use crate::matmul::{Matrix, Table, matmul_many, prepare, prepare_two_orders};
 use crate::pool::Pool;
 use crate::qsa::disjoint::Disjoint;
 use crate::qsa::{IndexNorm, NewCells, QsaCache, QsaKernels, QsaScratch, QsaShape, QueryRows, attend, select};
@@ -227,6 +227,17 @@ impl Backend for Cpu {
 
     fn prepare(&self, x: &Vec<f32>, n: usize, acts: &mut Acts) {
         prepare(&self.pool, self.simd, &x[..n * acts.cols()], n, acts);
+    }
+
+    fn prepare_two_orders(&self, x: &Vec<f32>, n: usize, acts: &mut Acts) {
+        prepare_two_orders(&self.pool, self.simd, &x[..n * acts.cols()], n, acts);
+    }
+
+    fn fold(&self, x: &mut Vec<f32>, len: usize) {
+        let (first, second) = x.split_at_mut(len);
+        for (a, b) in first.iter_mut().zip(&second[..len]) {
+            *a += b;
+        }
     }
 
     fn matmul(&self, acts: &Acts, n: usize, products: &mut [(&Matrix, &mut Vec<f32>)]) {

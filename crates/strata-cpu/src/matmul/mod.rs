@@ -30,7 +30,7 @@ mod wide;
 
 pub use experts::{ExpertGroup, ExpertStack, matmul_experts};
 pub use parity::{matmul_parity, matmul_parity_of};
-pub use prepare::prepare;
+pub use prepare::{prepare, prepare_two_orders};
 pub use product::{matmul, matmul_many};
 pub use table::Table;
 

@@ -8,6 +8,24 @@ use strata_ops::matmul::{ActRows, Acts};
 
 versions! { mod fill = fill_rows; (rows: &mut ActRows<'_>, x: &[f32]) }
 
+versions! { mod fill_second = fill_second_rows; (second: &mut ActRows<'_>, x: &[f32], first: &ActRows<'_>) }
+
+#[inline(always)]
+fn fill_second_rows(second: &mut ActRows<'_>, x: &[f32], first: &ActRows<'_>) {
+    second.fill_second_order(x, first);
+}
+
+/// [`prepare`] of `n` rows, and their second order in the `n` rows after them.
+///
+/// # Panics
+/// If `x` has another size or `acts` has no space for `2 n` rows.
+pub fn prepare_two_orders(pool: &Pool, simd: Simd, x: &[f32], n: usize, acts: &mut Acts) {
+    prepare(pool, simd, x, n, acts);
+    let (first, mut second) = acts.rows_mut(2 * n).split_at(n);
+    // SAFETY: `simd` is a level of this CPU, as everywhere in this crate.
+    unsafe { fill_second::pick(simd)(&mut second, x, &first) };
+}
+
 #[inline(always)]
 fn fill_rows(rows: &mut ActRows<'_>, x: &[f32]) {
     rows.fill(x);
