@@ -86,6 +86,12 @@ fn agreement_with_the_oracle_is_as_good_as_llama_cpp() {
     assert!((f16.rows - f16.top1) as f64 <= 1.15 * common::llama::TOP1_MISSES_F16, "{} of {} rows differ", f16.rows - f16.top1, f16.rows);
     let int8 = agreement(KvKind::Int8);
     assert!(int8.kl <= 1.15 * common::llama::KL_Q8, "mean KL {}", int8.kl);
+    assert!(
+        (int8.rows - int8.top1) as f64 <= 1.15 * common::llama::TOP1_MISSES_Q8,
+        "{} of {} rows differ",
+        int8.rows - int8.top1,
+        int8.rows
+    );
     for kv in [KvKind::Q4_0, KvKind::K8V4] {
         let a = agreement(kv);
         assert!(a.kl < 0.1, "{}: mean KL {}", kv.name(), a.kl);

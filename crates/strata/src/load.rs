@@ -3,7 +3,6 @@
 use crate::error::CliError;
 use crate::progress;
 use crate::settings::{Act, EngineSettings};
-use bytes::Bytes;
 use std::path::Path;
 use std::sync::Arc;
 use strata_cpu::backend::{Cpu, exp_in_place};
@@ -14,6 +13,7 @@ use strata_model::{BindError, Config, ForwardError, Model, ModelOptions, WeightM
 use strata_text::{ChatTemplate, RenderLimits, Tokenizer, TokenizerSource};
 
 /// The reference model: trunk and MTP block.
+#[cfg(feature = "bundled-model")]
 static BUNDLED: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/refmodel-q8_0.gguf"));
 
 /// What the bundled model is called in reports.
@@ -38,7 +38,10 @@ pub struct Loaded {
 pub fn open(path: Option<&Path>) -> Result<Gguf, GgufError> {
     match path {
         Some(p) => Gguf::open(p),
-        None => Gguf::from_bytes(Bytes::from_static(BUNDLED)),
+        #[cfg(feature = "bundled-model")]
+        None => Gguf::from_bytes(bytes::Bytes::from_static(BUNDLED)),
+        #[cfg(not(feature = "bundled-model"))]
+        None => Gguf::open("models/refmodel-q8_0.gguf"),
     }
 }
 
