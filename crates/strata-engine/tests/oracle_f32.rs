@@ -21,11 +21,14 @@ fn top_difference(logits: &[f32], values: &[f32], ids: &[i64]) -> f32 {
     values.iter().zip(ids).map(|(v, id)| (logits[*id as usize] - v).abs()).fold(0.0, f32::max)
 }
 
-/// Collects what a pass decides.
+/// A router's choice: experts, their weights, and the margin between the last taken and the first left out.
+type Choice = (Vec<u32>, Vec<f32>, f32);
+
+/// Collects what a pass decides, by layer and position.
 #[derive(Default)]
 struct Decisions {
     rows: HashMap<usize, Vec<u64>>,
-    experts: HashMap<(usize, usize), (Vec<u32>, Vec<f32>, f32)>,
+    experts: HashMap<(usize, usize), Choice>,
     blocks: HashMap<(usize, usize), (Vec<u32>, Vec<f32>)>,
     residual: HashMap<(usize, usize), Vec<f32>>,
     keep_residual: bool,

@@ -45,6 +45,7 @@ impl<B: Backend> Moe<B> {
     }
 
     /// `s.hyper.y` to `s.block_out`, `n` rows; row i is at position `first + i` (for the observer).
+    #[allow(clippy::too_many_arguments)]
     pub fn forward(
         &self,
         b: &B,

@@ -131,6 +131,7 @@ impl<B: Backend> Ngram<B> {
     }
 
     /// Adds the module's output to the residual `s.r`, `n` rows, whose table rows are in `s.ngram`.
+    #[allow(clippy::too_many_arguments)]
     pub fn forward(&self, b: &B, c: &Config, p: &NgramConfig, s: &mut Scratch<B>, st: &mut NgramState<B>, n: usize, commit: bool) {
         let Some(g) = &mut s.ngram else { return };
         let NgramState { conv, pending } = st;

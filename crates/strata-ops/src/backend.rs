@@ -4,6 +4,9 @@
 //! never allocates and never fails on data: sizes are checked when weights are bound and buffers made. Every
 //! backend gives the bits of the scalar definitions in this crate, whatever the number of rows in a call.
 
+// an op names every buffer and size it works on
+#![allow(clippy::too_many_arguments)]
+
 use crate::qsa::kv::KvKind;
 use crate::rope::RopeTable;
 use bytes::Bytes;
@@ -206,7 +209,6 @@ pub trait Backend: Sized + Send + Sync {
     fn kv_truncate(&self, cache: &mut Self::KvCache, len: usize);
     /// Appends `n` cells: normalised and rotated keys and values `[n, kv_heads, head_dim]`, raw index keys
     /// `[n, index_dim]`; blocks that become complete get their pooled key.
-    #[allow(clippy::too_many_arguments)]
     fn kv_append(
         &self,
         cache: &mut Self::KvCache,
@@ -221,7 +223,6 @@ pub trait Backend: Sized + Send + Sync {
     fn attn_scratch(&self, geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<Self::AttnScratch, OpError>;
     /// Attention of `n` queries at positions `first..` (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads,
     /// index_dim]`, both normalised and rotated) over the cells at or before their own.
-    #[allow(clippy::too_many_arguments)]
     fn attend(
         &self,
         cache: &Self::KvCache,
@@ -252,7 +253,6 @@ pub trait Backend: Sized + Send + Sync {
     fn expert_scratch(&self, stacks: &ExpertStacks<Self::Matrix>, rows: usize, ranks: usize) -> Result<Self::ExpertScratch, OpError>;
     /// The chosen experts of `n` rows and their weighted sum with the shared expert's output:
     /// [`crate::moe::combine`] row by row. `shared_gate`: `[n]` logits.
-    #[allow(clippy::too_many_arguments)]
     fn experts(
         &self,
         stacks: &ExpertStacks<Self::Matrix>,

@@ -38,10 +38,12 @@ fn exp_rows_body(x: &mut [f32]) {
 /// not have it).
 pub fn exp_in_place(level: Simd) -> fn(&mut [f32]) {
     let level = if Simd::available().contains(&level) { level } else { Simd::Scalar };
-    // SAFETY: only a level of this CPU gets here.
     match level {
+        // SAFETY: only a level of this CPU gets here.
         Simd::Scalar => |x| unsafe { exp_rows::pick(Simd::Scalar)(x) },
+        // SAFETY: as above.
         Simd::Avx2 => |x| unsafe { exp_rows::pick(Simd::Avx2)(x) },
+        // SAFETY: as above.
         Simd::Avx512 | Simd::Avx512Vnni => |x| unsafe { exp_rows::pick(Simd::Avx512)(x) },
     }
 }
