@@ -1,4 +1,4 @@
-//! A pinned thread pool for the token path: spin, then park; no allocation a job.
+//! A thread pool for the token path, its workers pinned if asked: spin, then park; no allocation a job.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -44,9 +44,24 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` in all (at least 1), the caller included. Workers are pinned to one core each where the
-    /// system allows it; the caller is left alone.
+    /// A pool of `threads` in all (at least 1), the caller included, wherever the system puts them.
     pub fn new(threads: usize) -> Pool {
+        Pool::start(threads, |_| {})
+    }
+
+    /// A pool whose workers stay on one core each, those after the caller's present one, where the system allows it
+    /// (Linux). The caller is left alone: threads that it starts later would inherit its place.
+    pub fn pinned(threads: usize) -> Pool {
+        let cores = cores_from_here();
+        Pool::start(threads, move |worker| {
+            if !cores.is_empty() {
+                stay_on(cores[worker % cores.len()]);
+            }
+        })
+    }
+
+    /// A pool whose workers call `place(worker)` first.
+    fn start(threads: usize, place: impl Fn(usize) + Clone + Send + 'static) -> Pool {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
@@ -60,9 +75,11 @@ impl Pool {
         let workers = (1..threads.max(1))
             .map(|worker| {
                 let shared = Arc::clone(&shared);
+                let place = place.clone();
                 std::thread::Builder::new()
                     .name(format!("strata-{worker}"))
                     .spawn(move || {
+                        place(worker);
                         check_float_mode();
                         work(&shared, worker);
                     })
@@ -187,6 +204,43 @@ fn work(s: &Shared, worker: usize) {
     }
 }
 
+/// The cores that this thread may run on, beginning with the one it runs on now; empty if the system does not say.
+#[cfg(target_os = "linux")]
+fn cores_from_here() -> Vec<usize> {
+    // SAFETY: a set of cores is plain bits, and the size given is its own.
+    let (set, here) = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
+            return Vec::new();
+        }
+        (set, libc::sched_getcpu())
+    };
+    // SAFETY: every number is below the size of the set.
+    let mut cores: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect();
+    let at = cores.iter().position(|c| *c as i64 == i64::from(here)).unwrap_or(0);
+    cores.rotate_left(at);
+    cores
+}
+
+#[cfg(not(target_os = "linux"))]
+fn cores_from_here() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Keeps this thread on one core; a system that refuses leaves it where it is.
+#[cfg(target_os = "linux")]
+fn stay_on(core: usize) {
+    // SAFETY: `core` came out of such a set; the size given is the set's own.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stay_on(_core: usize) {}
+
 /// Subnormals are kept: flush-to-zero and denormals-are-zero must be off (NUMERICS.md section 1).
 fn check_float_mode() {
     let tiny = std::hint::black_box(f32::from_bits(1));
@@ -240,6 +294,18 @@ mod tests {
             n.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(n.load(Ordering::Relaxed), 8);
+    }
+
+    #[test]
+    fn pinned_workers_do_the_same_work() {
+        let pool = Pool::pinned(3);
+        let n = AtomicU64::new(0);
+        for _ in 0..20 {
+            pool.run(9, &|t, _| {
+                n.fetch_add(t as u64, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(n.load(Ordering::Relaxed), 20 * 36);
     }
 
     #[test]

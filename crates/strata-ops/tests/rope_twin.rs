@@ -40,8 +40,7 @@ fn frequencies_equal_the_twin() {
 
 #[test]
 fn the_attention_factor_multiplies_cos_and_sin() {
-    let yarn =
-        |f| RopeScaling::Yarn { factor: 4.0, original_context: 64, beta_fast: 32.0, beta_slow: 1.0, attention_factor: Some(f) };
+    let yarn = |f| RopeScaling::Yarn { factor: 4.0, original_context: 64, beta_fast: 32.0, beta_slow: 1.0, attention_factor: Some(f) };
     let (one, half) = (RopeTable::new(9, 64, 1e7, yarn(1.0)), RopeTable::new(9, 64, 1e7, yarn(0.5)));
     for p in 0..9 {
         let ((c, s), (hc, hs)) = (one.at(p), half.at(p));

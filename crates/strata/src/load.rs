@@ -138,7 +138,7 @@ impl Loaded {
     /// The weights do not fit the configuration, an option is out of range, or memory is short.
     pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<Engine<Cpu>, CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let cpu = Cpu::new(Arc::new(Pool::new(s.threads)), s.simd)?;
+        let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)), s.simd)?;
         let weights = match s.act {
             Act::Int8 => WeightMode::AsStored,
             Act::F32 => WeightMode::DequantizedF32,
