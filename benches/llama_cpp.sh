@@ -20,8 +20,8 @@ ids=$(seq -s, 1 7 3584)
 for _ in $(seq "$ROUNDS"); do
     "$strata" run --model "$work/trunk.gguf" --ids "$ids" -n 129 --ignore-eos --threads "$THREADS" --json |
         tr ',{' '\n\n' | awk -F': *' '/"prefill_tok_s"/{p=$2} /"decode_tok_s"/{d=$2} END{print "strata", p, d}'
-    "$LLAMA_BENCH" -m "$work/trunk.gguf" -p 512 -n 128 -t "$THREADS" -r 1 -o csv 2>/dev/null |
-        awk -F'","' 'NR==1{for(i=1;i<=NF;i++){gsub(/"/,"",$i); if($i=="avg_ts")c=i; if($i=="n_prompt")np=i}} NR>1{gsub(/"/,"",$c); if($np>0)p=$c; else d=$c} END{print "llama.cpp", p, d}'
+    "$LLAMA_BENCH" -m "$work/trunk.gguf" -p 512 -n 128 -t "$THREADS" -r 1 -o json 2>/dev/null |
+        awk -F'[:,] *' '/"n_prompt"/{prompt=$2} /"avg_ts"/{if (prompt > 0) p=$2; else d=$2} END{print "llama.cpp", p, d}'
 done | tee "$work/raw" >&2
 
 median() { awk -v e="$1" -v c="$2" '$1==e{print $c}' "$work/raw" | sort -g | awk '{v[NR]=$1} END{m=(NR%2)?v[(NR+1)/2]:(v[NR/2]+v[NR/2+1])/2; printf "%.0f %.0f %.0f", m, v[1], v[NR]}'; }
