@@ -106,6 +106,10 @@ impl<B: Backend> Scratch<B> {
         }
         let g = c.qsa;
         let buf = |width: usize, what: &str| b.buf(rows * width, what);
+        // a context too long for memory is an error here: the table itself has no way to give one
+        let table = limits.capacity.saturating_mul(c.rope_dims);
+        let too_long = |_| OpError::OutOfMemory { what: "RoPE tables".into(), bytes: table as u128 * 4 };
+        Vec::<f32>::new().try_reserve_exact(table).map_err(too_long)?;
         // the biggest hidden layer of any block's experts
         let stacks = &blocks[0].moe.stacks;
         Ok(Scratch {
