@@ -1,0 +1,1 @@
+//! Compilers of device code.

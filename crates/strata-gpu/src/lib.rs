@@ -1,0 +1,12 @@
+//! Kernels for NVIDIA and AMD GPUs from one source.
+//!
+//! `kernels/` holds the device code. Here are its drivers (opened at run time), its compilers, the table of kernels, the
+//! launchers that choose among exact variants, and the suites that compare every variant with the CPU's definitions by bits.
+//! [`shim`] runs the same device code on the CPU, one fiber a thread.
+
+pub mod compile;
+pub mod driver;
+pub mod error;
+pub mod registry;
+pub mod shim;
+pub mod sources;

@@ -1,0 +1,1 @@
+//! Runs device code on the CPU.
