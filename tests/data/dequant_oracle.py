@@ -19,6 +19,7 @@ BLOCKS = 20_000
 # name -> offsets of the half-precision scales in a block
 SCALES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
+    "IQ3_S": [0], "IQ2_XS": [0],
 }
 # name -> exponent bits, mantissa bits
 FLOATS = {"F32": (8, 23), "F16": (5, 10), "BF16": (8, 7)}

@@ -16,6 +16,8 @@ pub enum DType {
     Q6_K,
     IQ4_NL,
     IQ4_XS,
+    IQ3_S,
+    IQ2_XS,
 }
 
 /// One row of the format table.
@@ -35,7 +37,7 @@ const fn row(dtype: DType, name: &'static str, id: u32, block_len: usize, block_
 }
 
 /// Every format this build reads, in the order of the enum: adding one is one line here and one decode arm.
-const TABLE: [Row; 10] = [
+const TABLE: [Row; 12] = [
     row(DType::F32, "F32", 0, 1, 4),
     row(DType::F16, "F16", 1, 1, 2),
     row(DType::BF16, "BF16", 30, 1, 2),
@@ -46,6 +48,8 @@ const TABLE: [Row; 10] = [
     row(DType::Q6_K, "Q6_K", 14, 256, 210),
     row(DType::IQ4_NL, "IQ4_NL", 20, 32, 18),
     row(DType::IQ4_XS, "IQ4_XS", 23, 256, 136),
+    row(DType::IQ3_S, "IQ3_S", 21, 256, 110),
+    row(DType::IQ2_XS, "IQ2_XS", 17, 256, 74),
 ];
 
 /// A GGUF type id that this build does not read.

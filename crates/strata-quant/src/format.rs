@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{DType, float, iq4, k_quants, q_simple};
+use crate::{DType, float, iq_grid, iq4, k_quants, q_simple};
 
 /// Decodes whole blocks into as many values as they hold.
 type Decode = fn(&[u8], &mut [f32]);
@@ -48,6 +48,8 @@ const fn format(dtype: DType) -> Format {
         DType::Q6_K => row(k_quants::decode_q6_k, None, 208, 1, HALF),
         DType::IQ4_NL => row(iq4::decode_iq4_nl, None, 0, 1, HALF),
         DType::IQ4_XS => row(iq4::decode_iq4_xs, None, 0, 1, HALF),
+        DType::IQ3_S => row(iq_grid::decode_iq3_s, None, 0, 1, HALF),
+        DType::IQ2_XS => row(iq_grid::decode_iq2_xs, None, 0, 1, HALF),
     }
 }
 

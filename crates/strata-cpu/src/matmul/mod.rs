@@ -107,6 +107,8 @@ impl Matrix {
 fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
     match (act_form(dtype), simd) {
         (_, Simd::Scalar) => (Store::Rows(bytes), scalar::pick(simd)),
+        // no vector form of their own: the definition, compiled for the level
+        (ActForm::Q256, _) if matches!(dtype, DType::IQ3_S | DType::IQ2_XS) => (Store::Rows(bytes), scalar::pick(simd)),
         (ActForm::F32, _) => (Store::Rows(bytes), float::pick(dtype)),
         (ActForm::Q256, _) => (Store::Rows(bytes), wide::pick(dtype, simd)),
         (ActForm::Q32, Simd::Avx2) => {

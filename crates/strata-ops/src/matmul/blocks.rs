@@ -1,6 +1,7 @@
 //! Integer parts of GGUF weight blocks: codes, sub-scales and minima, as products use them.
 
 use half::f16;
+use strata_quant::{IQ2_XS_GRID, IQ2_XS_SIGNS, IQ3_S_GRID};
 
 /// Values of the 4-bit codes of IQ4_NL and IQ4_XS.
 pub const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -79,4 +80,45 @@ pub fn iq4_xs_codes(block: &[u8; 136]) -> [i8; 256] {
         let byte = block[8 + i / 32 * 16 + i % 16];
         IQ4_VALUES[(byte >> (i % 32 / 16 * 4) & 15) as usize]
     })
+}
+
+/// Factors of the 32-value sub-blocks of IQ3_S: odd, in 1..=31.
+#[inline(always)]
+pub fn iq3_s_scales(block: &[u8; 110]) -> [i8; 8] {
+    std::array::from_fn(|j| (block[106 + j / 2] >> (4 * (j % 2)) & 15) as i8 * 2 + 1)
+}
+
+/// Values of IQ3_S before scaling: odd, in -15..=15.
+#[inline(always)]
+pub fn iq3_s_codes(block: &[u8; 110]) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (g, group) in codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let high = block[66 + g / 8] >> (g % 8) & 1;
+        let entry = IQ3_S_GRID[usize::from(u16::from_le_bytes([block[2 + g], high]))];
+        *group = signed(entry, block[74 + g / 2] >> (4 * (g % 2)));
+    }
+    codes
+}
+
+/// Factors of the 16-value sub-blocks of IQ2_XS: odd, in 1..=31. A block's values are code * factor * d / 8.
+#[inline(always)]
+pub fn iq2_xs_scales(block: &[u8; 74]) -> [i8; 16] {
+    std::array::from_fn(|j| (block[66 + j / 2] >> (4 * (j % 2)) & 15) as i8 * 2 + 1)
+}
+
+/// Values of IQ2_XS before scaling: 8, 25 or 43, of either sign.
+#[inline(always)]
+pub fn iq2_xs_codes(block: &[u8; 74]) -> [i8; 256] {
+    let mut codes = [0; 256];
+    for (g, group) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let word = usize::from(u16::from_le_bytes([block[2 + 2 * g], block[3 + 2 * g]]));
+        *group = signed(IQ2_XS_GRID[word & 511], IQ2_XS_SIGNS[word >> 9]);
+    }
+    codes
+}
+
+/// `codes`, negative where `signs` has a bit set.
+#[inline(always)]
+fn signed<const N: usize>(codes: [i8; N], signs: u8) -> [i8; N] {
+    std::array::from_fn(|i| if signs >> i & 1 == 1 { -codes[i] } else { codes[i] })
 }
