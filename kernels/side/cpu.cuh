@@ -157,7 +157,7 @@ template <int n> DEVICE void async_wait() {
 }
 
 #if STRATA_CUDA
-DEVICE u32 nv_shfl_xor(u32 v, u32 mask) { return shim::from_lane(shim::xor_, v, (thread_x() & 31u) ^ mask); }
+DEVICE u32 nv_shfl_xor(u32 v, u32 mask) { return shim::from_lane(shim::xor_ | (int)mask << 8, v, (thread_x() & 31u) ^ mask); }
 DEVICE u32 nv_shfl(u32 v, u32 src) { return shim::from_lane(shim::get_, v, src); }
 DEVICE u32 nv_shfl_up(u32 v, u32 by) { u32 l = thread_x() & 31u; return shim::from_lane(shim::up_, v, l >= by ? l - by : l); }
 DEVICE u32 nv_match_any(u32 v) {
@@ -253,7 +253,7 @@ DEVICE u32 nv_ballot(bool p) { return shim_ballot(p); }
 DEVICE u32 amd_ballot(bool p) { return shim_ballot(p); }
 template <int mask> DEVICE u32 amd_dpp_xmask(u32 v) {
     static_assert(mask > 0 && mask < 16, "within a row");
-    return shim::from_lane(shim::dpp_, v, (thread_x() & 31u) ^ (u32)mask);
+    return shim::from_lane(shim::dpp_ | mask << 8, v, (thread_x() & 31u) ^ (u32)mask);
 }
 template <int selector> DEVICE u32 amd_quad_perm(u32 v) {
     u32 l = thread_x() & 31u;

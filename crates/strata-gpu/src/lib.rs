@@ -4,9 +4,18 @@
 //! launchers that choose among exact variants, and the suites that compare every variant with the CPU's definitions by bits.
 //! [`shim`] runs the same device code on the CPU, one fiber a thread.
 
+pub mod bench;
 pub mod compile;
+pub mod device;
 pub mod driver;
 pub mod error;
+pub mod parity;
 pub mod registry;
 pub mod shim;
 pub mod sources;
+#[cfg(test)]
+mod testing;
+
+pub use device::{Arg, Buffer, Device};
+pub use driver::Grid;
+pub use error::{GpuError, Result};

@@ -16,6 +16,8 @@ pub enum Needs {
     Hip,
     /// NVIDIA from this capability on, or AMD with matrix instructions (gfx11, gfx12).
     Matrix(u32),
+    /// The CPU shim alone: what a kernel must not do.
+    Shim,
 }
 
 /// One kernel entry point.
@@ -61,6 +63,7 @@ impl Kernel {
         match self.needs {
             Needs::Any => true,
             Needs::Cuda(min) => sm.is_some_and(|sm| sm >= min),
+            Needs::Shim => arch.starts_with("shim-"),
             Needs::Hip => gfx.starts_with("gfx"),
             Needs::Matrix(min) => sm.is_some_and(|sm| sm >= min) || gfx.starts_with("gfx11") || gfx.starts_with("gfx12"),
         }

@@ -1,5 +1,18 @@
-//! Kernels of the family `tests`.
+//! Kernels of the words' unit tests.
 
-use super::Kernel;
+use super::{Kernel, Needs, kernel};
 
-pub(super) static KERNELS: &[Kernel] = &[];
+const FILE: &str = "tests/lane.cu";
+
+pub(super) static KERNELS: &[Kernel] = &[
+    kernel("test_lanes", FILE, "ppp", 32),
+    kernel("test_wave_sum", FILE, "pp", 32),
+    kernel("test_bytes", FILE, "pppp", 32),
+    kernel("test_barriers", FILE, "pp", 256),
+    kernel("test_async", FILE, "pp", 64),
+    kernel("test_math", FILE, "ppi", 256),
+    kernel("test_matrix_s8", FILE, "ppp", 32).needs(Needs::Matrix(75)),
+    kernel("test_matrix_f16", FILE, "ppp", 32).needs(Needs::Matrix(75)),
+    kernel("test_divergent", FILE, "pp", 32).needs(Needs::Shim),
+    kernel("test_unwaited", FILE, "pp", 32).needs(Needs::Shim),
+];

@@ -1,0 +1,1 @@
+//! Timings on a device.
