@@ -29,6 +29,10 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Proves on this machine that the fast code gives the bits of the definitions
     Parity(ParityArgs),
+    /// Times the kernels of a device
+    Bench(BenchArgs),
+    /// The GPU kernels: list, resources, dispatch tables
+    Kernels(KernelsArgs),
 }
 
 /// The text or the ids to start from.
@@ -152,6 +156,9 @@ pub struct DoctorArgs {
 pub struct ParityArgs {
     /// Suites to run, by name or the start of it. Default: all
     pub names: Vec<String>,
+    /// What to compare with the definitions: this CPU's own code, the GPU kernels run on the CPU (shim, or one of its sides), or a card
+    #[arg(long, value_name = "BACKEND", default_value = "cpu", value_parser = ["cpu", "shim", "shim-cuda", "shim-gfx12", "shim-gfx11", "cuda", "hip"])]
+    pub backend: String,
     /// List the suites
     #[arg(long)]
     pub list: bool,
@@ -164,6 +171,35 @@ pub struct ParityArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `strata bench`.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Benchmarks to run, by name or the start of it. Default: all
+    #[arg(long = "op", value_name = "NAME")]
+    pub ops: Vec<String>,
+    /// The numbers of a benchmark's published form, in order (see --list); those left out take their defaults
+    pub numbers: Vec<usize>,
+    /// The device
+    #[arg(long, value_name = "BACKEND", default_value = "cuda", value_parser = ["cuda", "hip", "shim-cuda", "shim-gfx12", "shim-gfx11"])]
+    pub backend: String,
+    /// List the benchmarks
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// `strata kernels`.
+#[derive(Args, Debug)]
+pub struct KernelsArgs {
+    #[command(subcommand)]
+    pub command: KernelsCommand,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum KernelsCommand {
+    /// Lists every kernel: file, arguments, needs, exactness
+    List,
 }
 
 /// The command tree, with the defaults that differ from command to command.

@@ -31,6 +31,8 @@ pub enum CliError {
     #[error("{file}: key 'tokenizer.chat_template' is missing, expected a template ({hint})")]
     NoTemplate { file: String, hint: &'static str },
     #[error(transparent)]
+    Gpu(#[from] strata_gpu::GpuError),
+    #[error(transparent)]
     Stop(#[from] StopStringsError),
     #[error("{source_name}: expected UTF-8, found other bytes from byte {position} on")]
     Utf8 { source_name: String, position: usize },

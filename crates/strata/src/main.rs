@@ -3,6 +3,7 @@
 //! `cli` holds the flags, `settings` what they (and the environment) set, `load` makes a model and an engine of them,
 //! and one file a command does the rest. No arithmetic lives here.
 
+mod bench;
 mod chat;
 mod cli;
 mod doctor;
@@ -10,6 +11,7 @@ mod error;
 mod generate;
 mod hash;
 mod inspect;
+mod kernels;
 mod load;
 mod output;
 mod parity;
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         cli::Command::Tokenize(args) => tokenize::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args, &matches),
         cli::Command::Parity(args) => parity::run(&args),
+        cli::Command::Bench(args) => bench::run(&args),
+        cli::Command::Kernels(args) => kernels::run(&args),
     };
     match result {
         Ok(code) => code,

@@ -96,6 +96,25 @@ impl Limits {
     }
 }
 
+/// Prints the limits, and the time to read a few sizes.
+pub(super) fn limits_bench(device: &Device, _numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()> {
+    let l = Limits::measure(device)?;
+    line(format!("copy {:.0} GB/s (reads plus writes), read {:.0} GB/s", l.copy / 1e9, l.read / 1e9));
+    line(format!(
+        "f32 {:.1} TFMA/s, dot4 {:.1} TMAC/s, int8 matrix {:.1} TMAC/s, f16 matrix {:.1} TMAC/s",
+        l.fma / 1e12,
+        l.dot4 / 1e12,
+        l.matrix_s8 / 1e12,
+        l.matrix_f16 / 1e12
+    ));
+    for kib in [512usize, 4 << 10, 16 << 10, 32 << 10, 256 << 10] {
+        let bytes = if device.is_shim() { kib } else { kib << 10 };
+        let t = read_time(device, bytes, Timer::default())?;
+        line(format!("read of {bytes:>10} bytes {t} {:>6.0} GB/s", bytes as f64 / t.median / 1e3));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,23 @@ use crate::driver::Handle;
 use crate::error::Result;
 use std::fmt;
 
+/// A benchmark of one device. `numbers` are the positional arguments of its published form (context, queries, repetitions ...), those
+/// left out take their defaults. Each line printed is a row of its table.
+pub type BenchFn = fn(device: &Device, numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()>;
+
+/// A benchmark and the name the field knows it by.
+pub struct Bench {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// What its numbers mean.
+    pub numbers: &'static str,
+    pub run: BenchFn,
+}
+
+/// Every benchmark.
+pub static BENCHES: &[Bench] =
+    &[Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench }];
+
 /// Time of one launch: median and spread over samples, microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {

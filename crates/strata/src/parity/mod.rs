@@ -12,6 +12,8 @@ use std::time::Instant;
 use strata_cpu::matmul::matmul_parity_of;
 use strata_cpu::parity::{self as cpu, Arm, CaseReport};
 use strata_cpu::simd::Simd;
+use strata_gpu::Device;
+use strata_gpu::shim::ShimSide;
 
 /// What a suite tells while it runs.
 enum Event {
@@ -22,23 +24,28 @@ enum Event {
 
 type Report<'a> = &'a mut dyn FnMut(Event);
 
+/// Runs a suite: published sizes or small ones.
+type Run = Box<dyn Fn(bool, Report<'_>) -> Result<(), CliError>>;
+
 /// A suite: fast code against its definition, by bits.
 struct Suite {
     name: &'static str,
     about: &'static str,
-    run: fn(full: bool, Report<'_>) -> Result<(), CliError>,
+    run: Run,
 }
 
-/// The ops' suites at every level of this CPU.
-macro_rules! levels {
-    ($suite:path) => {
-        |full, report| {
-            for level in Simd::available() {
-                $suite(Arm::Level(level), full, &mut |case| report(Event::Case(at_level(case, level))));
-            }
-            Ok(())
+fn suite(name: &'static str, about: &'static str, run: impl Fn(bool, Report<'_>) -> Result<(), CliError> + 'static) -> Suite {
+    Suite { name, about, run: Box::new(run) }
+}
+
+/// A suite of an op at every level of this CPU.
+fn levels(name: &'static str, about: &'static str, of: fn(Arm, bool, &mut dyn FnMut(CaseReport))) -> Suite {
+    suite(name, about, move |full, report| {
+        for level in Simd::available() {
+            of(Arm::Level(level), full, &mut |case| report(Event::Case(at_level(case, level))));
         }
-    };
+        Ok(())
+    })
 }
 
 /// The case with its level named, where its suite has not done so.
@@ -47,26 +54,42 @@ fn at_level(c: CaseReport, level: Simd) -> CaseReport {
     if named { c } else { CaseReport { case: format!("{} {}", level.name(), c.case), ..c } }
 }
 
-static SUITES: [Suite; 6] = [
-    Suite {
-        name: "ops_parity",
-        about: "elementary functions, norms, gates, gated DeltaNet, experts' sums",
-        run: levels!(cpu::ops_parity_of),
-    },
-    Suite { name: "matmul_parity", about: "matrix products, every format", run: levels!(matmul_parity_of) },
-    Suite { name: "qsa_scores_parity", about: "block scores of the sparse attention", run: levels!(cpu::qsa_scores_parity_of) },
-    Suite {
-        name: "qsa_topk_active_parity",
-        about: "top-k of the sparse attention, where it selects",
-        run: levels!(cpu::qsa_topk_active_parity_of),
-    },
-    Suite { name: "qsa_attn_parity", about: "attention over selected cells, every KV format", run: levels!(cpu::qsa_attn_parity_of) },
-    Suite {
-        name: "engine_hash",
-        about: "the bundled model's tokens: instructions, threads, chunks, speculation; every KV format",
-        run: engine_hash::run,
-    },
-];
+/// The suites of the CPU's own code.
+fn cpu_suites() -> Vec<Suite> {
+    vec![
+        levels("ops_parity", "elementary functions, norms, gates, gated DeltaNet, experts' sums", cpu::ops_parity_of),
+        levels("matmul_parity", "matrix products, every format", matmul_parity_of),
+        levels("qsa_scores_parity", "block scores of the sparse attention", cpu::qsa_scores_parity_of),
+        levels("qsa_topk_active_parity", "top-k of the sparse attention, where it selects", cpu::qsa_topk_active_parity_of),
+        levels("qsa_attn_parity", "attention over selected cells, every KV format", cpu::qsa_attn_parity_of),
+        suite("engine_hash", "the bundled model's tokens: instructions, threads, chunks, speculation; every KV format", engine_hash::run),
+    ]
+}
+
+/// The suites of GPU kernels, on each of the devices.
+fn gpu_suites(devices: Vec<Device>) -> Vec<Suite> {
+    let over = |s: &'static strata_gpu::parity::Suite| {
+        let devices = devices.clone();
+        suite(s.name, s.about, move |full, report| {
+            for device in &devices {
+                let arch = &device.info().arch;
+                (s.run)(device, full, &mut |c| report(Event::Case(CaseReport { case: format!("{arch} {}", c.case), ..c })))?;
+            }
+            Ok(())
+        })
+    };
+    strata_gpu::parity::SUITES.iter().map(over).collect()
+}
+
+/// The suites of a backend; `shim` is all three of its sides.
+fn suites(backend: &str) -> Result<Vec<Suite>, CliError> {
+    let open = |names: &[&str]| names.iter().map(|n| Device::open(n)).collect::<Result<Vec<_>, _>>();
+    Ok(match backend {
+        "cpu" => cpu_suites(),
+        "shim" => gpu_suites(open(&ShimSide::ALL.map(ShimSide::arch))?),
+        one => gpu_suites(open(&[one])?),
+    })
+}
 
 /// What a suite came to.
 #[derive(Default)]
@@ -85,7 +108,7 @@ struct Totals {
 /// # Errors
 /// An unknown name, or a suite that cannot run. Differences are no error but a non-zero exit.
 pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
-    let suites = select(&args.names)?;
+    let suites = select(suites(&args.backend)?, &args.names)?;
     if args.list {
         let lines = suites.iter().map(|s| format!("{:<24} {}\n", s.name, s.about));
         output::print(&lines.collect::<String>())?;
@@ -145,16 +168,16 @@ pub fn run(args: &ParityArgs) -> Result<ExitCode, CliError> {
     }
     if args.json {
         let levels: Vec<&str> = Simd::available().iter().map(|s| s.name()).collect();
-        output::print_json(&json!({"full": args.full, "levels": levels, "suites": results, "passed": all_well}))?;
+        output::print_json(&json!({"full": args.full, "backend": args.backend, "levels": levels, "suites": results, "passed": all_well}))?;
     }
     Ok(if all_well { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// The suites whose names begin with one of `names`; all without names.
-fn select(names: &[String]) -> Result<Vec<&'static Suite>, CliError> {
-    if let Some(unknown) = names.iter().find(|n| !SUITES.iter().any(|s| s.name.starts_with(n.as_str()))) {
-        let known: Vec<&str> = SUITES.iter().map(|s| s.name).collect();
+fn select(suites: Vec<Suite>, names: &[String]) -> Result<Vec<Suite>, CliError> {
+    if let Some(unknown) = names.iter().find(|n| !suites.iter().any(|s| s.name.starts_with(n.as_str()))) {
+        let known: Vec<&str> = suites.iter().map(|s| s.name).collect();
         return Err(CliError::Usage(format!("parity: expected the beginning of one of {}, found {unknown}", known.join(", "))));
     }
-    Ok(SUITES.iter().filter(|s| names.is_empty() || names.iter().any(|n| s.name.starts_with(n.as_str()))).collect())
+    Ok(suites.into_iter().filter(|s| names.is_empty() || names.iter().any(|n| s.name.starts_with(n.as_str()))).collect())
 }
