@@ -1,5 +1,13 @@
 //! What a device must do, whoever made it: memory, modules, launches, streams, events, graphs.
 
+mod api;
+pub mod cuda;
+pub mod hip;
+mod native;
+mod probe;
+
+pub use probe::{Probe, probe};
+
 use crate::error::Result;
 
 /// Facts about a device.
