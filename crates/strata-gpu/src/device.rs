@@ -1,5 +1,6 @@
 //! A device, safely: typed buffers, kernels by name, launches with checked arguments.
 
+use crate::compile;
 use crate::driver::{Address, DeviceInfo, Driver, Grid, Handle};
 use crate::error::{GpuError, Result};
 use crate::registry::{self, Kernel};
@@ -97,11 +98,15 @@ impl Device {
         if let Some(side) = ShimSide::ALL.into_iter().find(|s| s.arch() == backend) {
             return Device::new(shim::open(side)?);
         }
-        Err(GpuError::Missing {
-            what: "a backend of this name",
-            tried: backend.into(),
-            hint: "backends are cuda, hip, shim-cuda, shim-gfx12 and shim-gfx11".into(),
-        })
+        match backend {
+            "cuda" => Device::new(crate::driver::cuda::open(0)?),
+            "hip" => Device::new(crate::driver::hip::open(0)?),
+            _ => Err(GpuError::Missing {
+                what: "a backend of this name",
+                tried: backend.into(),
+                hint: "backends are cuda, hip, shim-cuda, shim-gfx12 and shim-gfx11".into(),
+            }),
+        }
     }
 
     /// A device over a driver.
@@ -222,7 +227,8 @@ impl Device {
         if let Some(side) = ShimSide::ALL.into_iter().find(|s| s.arch() == arch) {
             return shim::image(file, side, &defines);
         }
-        Err(GpuError::Kernel { kernel: file.into(), reason: format!("there is no compiler for {arch}") })
+        let image = if defines.is_empty() { compile::load(file, arch)? } else { compile::image(file, arch, &defines)? };
+        Ok(image.bytes)
     }
 
     /// The driver and the stream, for graphs and events.
