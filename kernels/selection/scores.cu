@@ -69,11 +69,6 @@ DEVICE bool lane_has_key() { return (lane() & 6u) == 0u; }
 DEVICE void stage_queries(f32* stage, const f32* RESTRICT q, u32 queries) {
     for (u32 i = thread_x(); i < queries * (QUERY_DIM / 4); i += 256) ((F4*)stage)[i] = ((const F4*)q)[i];
 }
-DEVICE i32 largest_n_bid(const StepRecord* RESTRICT records, u32 queries) {
-    i32 top = 0;
-    for (u32 i = 0; i < queries; i++) top = larger(top, records[i].n_bid);
-    return top;
-}
 // The last blocks of up to eight queries, a wave each.
 DEVICE void tails(const f32* RESTRICT dead, const f32* query, const StepRecord* RESTRICT records, f32* RESTRICT scores, i32 max_blocks, u32 queries) {
     u32 row = wave() < queries ? wave() : queries - 1;
@@ -87,23 +82,32 @@ DEVICE void tails(const f32* RESTRICT dead, const f32* query, const StepRecord* 
 KERNEL_OCC(256, 3) qsa_scores_multi(const f32* RESTRICT pooled, const f32* RESTRICT dead, const f32* RESTRICT q,
                                     const StepRecord* RESTRICT records, f32* RESTRICT scores, i32 max_blocks, i32 queries) {
     SHARED(f32, stage, [8 * QUERY_DIM]);
+    SHARED(i32, ends, [8]);
     u32 n = (u32)queries;
-    i32 top = largest_n_bid(records, n), steps = (top + 63) / 64;
-    if ((i32)block_x() > steps) return;
+    i32 top = 0;
+    UNROLL for (u32 i = 0; i < 8; i++) top = larger(top, records[i < n ? i : n - 1].n_bid);
+    i32 steps = (top + 63) / 64, step = (i32)block_x();
+    if (step > steps) return;
+    F4 set[8];
+    // the first keys are on their way while the queries are staged
+    i32 first = step * 64 + (i32)wave() * 8;
+    if (step < steps) load_set(set, pooled, first, top);
+    if (thread_x() < n) ends[thread_x()] = smaller(records[thread_x()].n_bid, max_blocks);
     stage_queries(stage, q, n);
     barrier();
-    for (i32 step = (i32)block_x(); step < steps; step += (i32)grid_x()) {
-        F4 set[8];
-        i32 first = step * 64 + (i32)wave() * 8, block = first + (i32)key_of_lane();
-        load_set(set, pooled, first, top);
+    while (step < steps) {
+        i32 block = first + (i32)key_of_lane();
         NO_UNROLL for (u32 i = 0; i < n; i++) {
             F4 heads[4];
             load_heads(heads, stage + i * QUERY_DIM);
             f32 s = score_set(set, heads);
-            if (lane_has_key() && block < records[i].n_bid && block < max_blocks) scores[(u64)i * (u32)max_blocks + block] = s;
+            if (lane_has_key() && block < ends[i]) scores[(u64)i * (u32)max_blocks + block] = s;
         }
+        step += (i32)grid_x();
+        first = step * 64 + (i32)wave() * 8;
+        if (step < steps) load_set(set, pooled, first, top);
     }
-    if (steps % (i32)grid_x() == (i32)block_x()) tails(dead, stage, records, scores, max_blocks, n);
+    if (step == steps) tails(dead, stage, records, scores, max_blocks, n);
 }
 
 // The same for a number of queries known to the compiler; queries stay in registers.
@@ -113,11 +117,11 @@ template <int N> DEVICE void score_rows(const f32* RESTRICT pooled, const f32* R
     UNROLL for (int i = 0; i < N; i++) {
         n_bid[i] = records[i].n_bid;
         top = larger(top, n_bid[i]);
+        n_bid[i] = smaller(n_bid[i], max_blocks);
     }
     i32 steps = (top + 63) / 64, step = (i32)block_x();
     if (step > steps) return;
     F4 set[8], heads[N][4];
-    // the first keys are on their way while the queries are staged
     i32 first = step * 64 + (i32)wave() * 8;
     if (step < steps) load_set(set, pooled, first, top);
     stage_queries(stage, q, N);
@@ -127,7 +131,7 @@ template <int N> DEVICE void score_rows(const f32* RESTRICT pooled, const f32* R
         i32 block = first + (i32)key_of_lane();
         UNROLL for (int i = 0; i < N; i++) {
             f32 s = score_set(set, heads[i]);
-            if (lane_has_key() && block < n_bid[i] && block < max_blocks) scores[(u64)(u32)i * (u32)max_blocks + block] = s;
+            if (lane_has_key() && block < n_bid[i]) scores[(u64)(u32)i * (u32)max_blocks + block] = s;
         }
         step += (i32)grid_x();
         first = step * 64 + (i32)wave() * 8;

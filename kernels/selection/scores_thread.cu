@@ -7,6 +7,11 @@
 #include "selection/scores.cuh"
 
 constexpr u32 TILE = 16, THREADS = 128;
+#if STRATA_HIP
+#define KEY_LOOP NO_UNROLL
+#else
+#define KEY_LOOP UNROLL
+#endif
 
 // The order in which lane j adds its groups.
 template <int i> struct Group { static constexpr u32 value = ((i & 1) ? LEVEL_16 : 0) + ((i & 2) ? LEVEL_8 : 0) + ((i & 4) ? 4 : 0); };
@@ -36,6 +41,17 @@ DEVICE void fetch_tile(F4 (*tile)[32], const f32* RESTRICT pooled, i32 first, i3
         async_copy16(&tile[key][at & 31u], pooled + (u64)b * INDEX_DIM + 4 * (at & 31u));
     }
     async_commit();
+}
+
+// Lane j of four has head j of four keys; it ends with the sum over heads, in their order, of key j.
+DEVICE f32 sum_of_heads(const f32 (&d)[4]) {
+    bool odd = lane() & 1u, upper = lane() & 2u;
+    f32 e0 = odd ? d[1] : d[0], e1 = odd ? d[0] : d[1], e2 = odd ? d[3] : d[2], e3 = odd ? d[2] : d[3];
+    // key j ^ x goes to lane j ^ x: r_x is head j ^ x of key j
+    f32 r0 = upper ? e2 : e0, r1 = lane_xor<1>(upper ? e3 : e1), r2 = lane_xor<2>(upper ? e0 : e2),
+        r3 = lane_xor<1>(lane_xor<2>(upper ? e1 : e3));
+    f32 first = (upper ? r2 : r0) + (upper ? r3 : r1), even = upper ? r0 : r2, other = upper ? r1 : r3;
+    return (first + (odd ? other : even)) + (odd ? even : other);
 }
 
 KERNEL_OCC(128, 3) qsa_scores_thread(const f32* RESTRICT pooled, const f32* RESTRICT q, const StepRecord* RESTRICT records,
@@ -73,18 +89,15 @@ KERNEL_OCC(128, 3) qsa_scores_thread(const f32* RESTRICT pooled, const f32* REST
         barrier();  // the tile is there, and nobody reads the other one
         if (at + (i32)TILE < end) fetch_tile(tile[turn ^ 1], pooled, at + TILE, end);
         NO_UNROLL for (u32 g = 0; g < TILE; g += 4) {
-            f32 d[4];
-            UNROLL for (u32 k = 0; k < 4; k++) {
-                // slot k holds key k ^ j, so that lane j ends with key j
+            f32 d[4] = {};  // of this lane's head
+            // not unrolled on AMD, where the compiler would read all keys ahead, for 50 more registers
+            KEY_LOOP for (u32 k = 0; k < 4; k++) {
                 f32 c[4];
-                Tree<0, 8>::sum(c, &tile[turn][g + (k ^ j)][j], query);
-                d[k] = relu(halve<1>(halve<2>(c[0], c[2]), halve<2>(c[1], c[3])));
+                Tree<0, 8>::sum(c, &tile[turn][g + k][j], query);
+                f32 r = relu(halve<1>(halve<2>(c[0], c[2]), halve<2>(c[1], c[3])));
+                UNROLL for (u32 i = 0; i < 4; i++) d[i] = i == k ? r : d[i];
             }
-            // head j ^ s of key j from lane j ^ s, then in the order of heads
-            f32 r0 = d[0], r1 = lane_xor<1>(d[1]), r2 = lane_xor<2>(d[2]), r3 = lane_xor<1>(lane_xor<2>(d[3]));
-            bool odd = j & 1u, upper = j & 2u;
-            f32 a0 = odd ? r1 : r0, a1 = odd ? r0 : r1, a2 = odd ? r3 : r2, a3 = odd ? r2 : r3;
-            f32 s = (((upper ? a2 : a0) + (upper ? a3 : a1)) + (upper ? a0 : a2)) + (upper ? a1 : a3);
+            f32 s = sum_of_heads(d);
             i32 block = at + (i32)(g + j);
             if (block < n && block < end) out[block] = s;
         }
