@@ -1,9 +1,10 @@
 //! Kernels of the family `selection`.
 
-use super::{Kernel, kernel};
+use super::{Kernel, Needs, kernel};
 
 const SCORES: &str = "selection/scores.cu";
 const SCORES_THREAD: &str = "selection/scores_thread.cu";
+const SCORES_MATRIX: &str = "selection/scores_matrix.cu";
 
 const fn rows(name: &'static str) -> Kernel {
     kernel(name, SCORES, "pppppi", 256)
@@ -23,4 +24,6 @@ pub(super) static KERNELS: &[Kernel] = &[
     rows("qsa_scores_rows8"),
     kernel("qsa_scores_slots", SCORES, "pppppi", 256),
     kernel("qsa_scores_thread", SCORES_THREAD, "ppppiii", 128),
+    kernel("qsa_scores_bf16", SCORES_MATRIX, "ppppii", 128).needs(Needs::Matrix(80)).inexact(),
+    kernel("qsa_scores_tf32", SCORES_MATRIX, "ppppii", 128).needs(Needs::Cuda(80)).inexact(),
 ];

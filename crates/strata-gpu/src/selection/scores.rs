@@ -178,7 +178,7 @@ pub fn score_with(device: &Device, scorer: Scorer, s: &Scoring<'_>) -> Result<()
 const MATRIX_BLOCKS: usize = 256;
 /// Shared memory of their split queries, bytes.
 const BF16_SHARED: u32 = 3 * 4 * 16 * 136 * 2;
-const TF32_SHARED: u32 = 2 * 4 * 16 * 132 * 4;
+const TF32_SHARED: u32 = 2 * 4 * 16 * 128 * 4;
 
 /// Scores of the last blocks alone.
 fn tail(device: &Device, s: &Scoring<'_>) -> Result<()> {
