@@ -256,6 +256,11 @@ impl<T: Pod> Buffer<T> {
         self.len == 0
     }
 
+    /// Its address, for kernels that read addresses from memory.
+    pub fn address(&self) -> Address {
+        self.address
+    }
+
     /// Its address as an argument.
     pub fn arg(&self) -> Arg {
         Arg::Pointer(self.address)

@@ -17,7 +17,7 @@ const WIDTH: usize = 2051;
 /// Capacity of the published top-k cases.
 const CAPACITY: usize = 262_144;
 
-crate::versions! { mod reference_scores = strata_ops::qsa::score::scores; (pooled: &[f32], dead: &[f32; INDEX_DIM], q: &[f32], n_kv: usize, out: &mut [f32]) }
+crate::versions! { mod reference = strata_ops::qsa::score::scores; (pooled: &[f32], dead: &[f32; INDEX_DIM], q: &[f32], n_kv: usize, out: &mut [f32]) }
 crate::versions! { mod reference_top_k = strata_ops::qsa::topk::top_k; (scores: &[f32], n_kv: usize, width: usize, ids: &mut [i32]) -> usize }
 
 fn kernels(arm: Arm) -> QsaKernels {
@@ -32,25 +32,85 @@ fn shape() -> QsaShape {
     QsaShape::new(24, 2, HEAD_DIM, HEADS, INDEX_DIM, 512, 1e-6).expect("the published geometry is supported")
 }
 
-/// (context, queries, mode) of the published score cases.
-const SCORE_CASES: [(usize, usize, u32); 12] = [
-    (1_111, 9, 0),
-    (1_111, 64, 1),
-    (8_192, 65, 0),
-    (8_195, 200, 2),
-    (32_768, 256, 0),
-    (32_771, 1_000, 1),
-    (131_072, 64, 2),
-    (131_075, 333, 0),
-    (262_144, 129, 1),
-    (40_000, 2_048, 0),
-    (140_000, 1_024, 0),
-    (200_000, 1_024, 0),
-];
-
-/// Scores of the fast arm against the definition. `full` runs the 12 published cases (138,898,872 scores), else those
-/// of up to 8,195 cells. Query i of n is at position context - n + i; values are normal (mode 0), of a wide range
+/// A case of `qsa_scores_parity`: query i of n is at position context - n + i; values are normal (mode 0), of a wide range
 /// with zeros (1) or small integers (2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreCase {
+    pub ctx: usize,
+    pub queries: usize,
+    pub mode: u32,
+    pub seed: u64,
+}
+
+/// Keys and queries of a case.
+pub struct ScoreInputs {
+    /// `[blocks][128]`
+    pub pooled: Vec<f32>,
+    pub dead: [f32; INDEX_DIM],
+    /// `[queries][4][128]`
+    pub q: Vec<f32>,
+}
+
+/// The published cases.
+const SCORE_CASES: [ScoreCase; 12] = {
+    const fn case(seed: u64, ctx: usize, queries: usize, mode: u32) -> ScoreCase {
+        ScoreCase { ctx, queries, mode, seed }
+    }
+    [
+        case(1_000, 1_111, 9, 0),
+        case(1_001, 1_111, 64, 1),
+        case(1_002, 8_192, 65, 0),
+        case(1_003, 8_195, 200, 2),
+        case(1_004, 32_768, 256, 0),
+        case(1_005, 32_771, 1_000, 1),
+        case(1_006, 131_072, 64, 2),
+        case(1_007, 131_075, 333, 0),
+        case(1_008, 262_144, 129, 1),
+        case(1_009, 40_000, 2_048, 0),
+        case(1_010, 140_000, 1_024, 0),
+        case(1_011, 200_000, 1_024, 0),
+    ]
+};
+
+/// The 12 published cases (138,898,872 scores), or with `full` off those of up to 8,195 cells.
+pub fn score_cases(full: bool) -> impl Iterator<Item = ScoreCase> {
+    SCORE_CASES.into_iter().filter(move |c| full || c.ctx <= 8_195)
+}
+
+impl ScoreCase {
+    /// Its name in reports.
+    pub fn name(&self) -> String {
+        format!("ctx {} nq {} mode {}", self.ctx, self.queries, self.mode)
+    }
+
+    /// Cells of a query's sequence.
+    pub fn n_kv(&self, query: usize) -> usize {
+        self.ctx - self.queries + query + 1
+    }
+
+    /// Its random keys and queries.
+    pub fn inputs(&self) -> ScoreInputs {
+        let mut rng = Rng::new(self.seed);
+        let mut values = |n: usize| -> Vec<f32> { (0..n).map(|_| score_input(&mut rng, self.mode)).collect() };
+        let (pooled, dead) = (values(self.ctx / BLOCK * INDEX_DIM), values(INDEX_DIM));
+        let dead = *dead.first_chunk().expect("one key");
+        ScoreInputs { pooled, dead, q: values(self.queries * HEADS * INDEX_DIM) }
+    }
+}
+
+/// The definition's scores, over every core: row i has `n_kv(i) / 4 + 1` entries from `i * stride` on, others stay as they are.
+pub fn reference_scores(inputs: &ScoreInputs, n_kv: &(dyn Fn(usize) -> usize + Sync), stride: usize, out: &mut [f32]) {
+    let queries = inputs.q.chunks_exact(HEADS * INDEX_DIM);
+    let rows: Vec<_> = out.chunks_mut(stride).zip(queries).map(|(out, q)| Mutex::new((out, q))).collect();
+    let reference = reference::pick(crate::simd::Simd::Scalar);
+    Pool::new(super::threads()).run(rows.len(), &|i, _| {
+        let (out, q) = &mut *rows[i].lock().unwrap_or_else(|e| e.into_inner());
+        // SAFETY: the scalar level runs on every CPU.
+        unsafe { reference(&inputs.pooled, &inputs.dead, q, n_kv(i), out) };
+    });
+}
+
+/// Scores of the fast arm against the definition: [`score_cases`].
 pub fn qsa_scores_parity(full: bool, report: &mut dyn FnMut(CaseReport)) {
     qsa_scores_parity_of(Arm::Fast, full, report);
 }
@@ -58,12 +118,10 @@ pub fn qsa_scores_parity(full: bool, report: &mut dyn FnMut(CaseReport)) {
 /// [`qsa_scores_parity`] of a chosen arm.
 pub fn qsa_scores_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseReport)) {
     let (kernels, pool, shape) = (kernels(arm), Pool::new(super::threads()), shape());
-    let reference = reference_scores::pick(crate::simd::Simd::Scalar);
-    for (i, &(ctx, nq, mode)) in SCORE_CASES.iter().enumerate().filter(|(_, c)| full || c.0 <= 8_195) {
-        let mut rng = Rng::new(1_000 + i as u64);
-        let mut values = |n: usize| -> Vec<f32> { (0..n).map(|_| score_input(&mut rng, mode)).collect() };
-        let (pooled, dead, q) = (values(ctx / BLOCK * INDEX_DIM), values(INDEX_DIM), values(nq * HEADS * INDEX_DIM));
-        let dead = dead.first_chunk().expect("one key");
+    let reference = reference::pick(crate::simd::Simd::Scalar);
+    for case in score_cases(full) {
+        let (ctx, nq) = (case.ctx, case.queries);
+        let ScoreInputs { pooled, dead, q } = &case.inputs();
         let keys = IndexKeys { pooled: pooled.as_chunks().0, dead };
         let buffers: Vec<_> = (0..pool.threads()).map(|_| Mutex::new((vec![0.0f32; ctx / BLOCK + 1], wide_select(&shape, ctx)))).collect();
         let (compared, differing) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -72,7 +130,7 @@ pub fn qsa_scores_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseRep
             let (want, select) = &mut *buffers;
             let rows = tile * TILE..((tile + 1) * TILE).min(nq);
             let q = &q[rows.start * HEADS * INDEX_DIM..rows.end * HEADS * INDEX_DIM];
-            let first_n_kv = ctx - nq + rows.start + 1;
+            let first_n_kv = case.n_kv(rows.start);
             // entries that an arm does not write differ
             want.fill(f32::from_bits(0x7fc0_1111));
             select.scores.fill(f32::from_bits(0x7fc0_2222));
@@ -80,7 +138,7 @@ pub fn qsa_scores_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseRep
             for (r, q) in q.chunks_exact(HEADS * INDEX_DIM).enumerate() {
                 let n_kv = first_n_kv + r;
                 // SAFETY: the scalar level runs on every CPU.
-                unsafe { reference(&pooled, dead, q, n_kv, want) };
+                unsafe { reference(pooled, dead, q, n_kv, want) };
                 let n = n_kv / BLOCK + 1;
                 let got = &select.scores[r * select.stride..][..n];
                 let bad = got.iter().zip(&want[..n]).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
@@ -90,7 +148,7 @@ pub fn qsa_scores_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseRep
         });
         report(CaseReport {
             suite: "qsa_scores_parity",
-            case: format!("ctx {ctx} nq {nq} mode {mode}"),
+            case: case.name(),
             compared: compared.into_inner(),
             differing: differing.into_inner(),
             max_err64: None,
@@ -262,9 +320,9 @@ mod tests {
 
     #[test]
     fn the_published_score_counts_add_up() {
-        let count = |(ctx, nq, _): &(usize, usize, u32)| (0..*nq).map(|i| ((ctx - nq + i + 1) / 4 + 1) as u64).sum::<u64>();
-        assert_eq!(SCORE_CASES.iter().map(count).sum::<u64>(), 138_898_872);
-        assert_eq!(count(&SCORE_CASES[11]), 51_069_696);
+        let count = |c: ScoreCase| (0..c.queries).map(|i| (c.n_kv(i) / 4 + 1) as u64).sum::<u64>();
+        assert_eq!(score_cases(true).map(count).sum::<u64>(), 138_898_872);
+        assert_eq!(count(SCORE_CASES[11]), 51_069_696);
     }
 
     #[test]

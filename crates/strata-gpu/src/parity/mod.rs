@@ -1,10 +1,14 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+pub(crate) mod qsa_matrix;
+pub(crate) mod qsa_scores;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
 use strata_cpu::parity::CaseReport;
+pub use qsa_matrix::qsa_matrix_gate;
+pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -18,8 +22,12 @@ pub struct Suite {
 }
 
 /// Every suite.
-pub static SUITES: &[Suite] =
-    &[Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity }];
+pub static SUITES: &[Suite] = &[
+    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
+    Suite { name: "qsa_scores_parity", about: "block scores of prompts: warp, thread and tail kernels", run: qsa_scores_parity },
+    Suite { name: "qsa_rows_parity", about: "block scores of decode: multi, rows<1..8> and slots kernels", run: qsa_rows_parity },
+    Suite { name: "qsa_matrix_gate", about: "block scores by matrix instructions, opt-in: error against FP64", run: qsa_matrix_gate },
+];
 
 /// Counts the words in which two arrays differ.
 pub(crate) fn differing<T: bytemuck::Pod>(got: &[T], want: &[T]) -> u64 {

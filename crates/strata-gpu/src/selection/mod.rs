@@ -1,0 +1,4 @@
+//! Selection of cells: block scores, then the best blocks.
+
+pub mod score_table;
+pub mod scores;
