@@ -4,12 +4,12 @@
 #include "products/formats/k_head.cuh"
 
 struct Q4_K {
-    static constexpr u32 BYTES = 144, WIDTH = 256, PARTS = 8, CHAINS = 4;
+    static constexpr u32 BYTES = 144, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
     static constexpr int SUBS = 1, SHIFT = 0;
     static constexpr bool MINIMA = true;
     typedef KHead Head;
     static __device__ inline Head head(const Place& p) { return k_head(piece<U4>(p, 128)); }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8]) { nibbles(piece<U4>(p, 16u * part), w); }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* = nullptr) { nibbles(piece<U4>(p, 16u * part), w); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
     static __device__ inline i32 minimum(const Head& h, int part) { return h.minimum(part); }
     static __device__ inline f32 dmin(const Head& h) { return h.least; }

@@ -4,13 +4,13 @@
 #include "products/formats/layout.cuh"
 
 struct Q6_K {
-    static constexpr u32 BYTES = 210, WIDTH = 256, PARTS = 8, CHAINS = 4;
+    static constexpr u32 BYTES = 210, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
     static constexpr int SUBS = 2, SHIFT = 2;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; U4 scales; };
     static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 208)), piece<U4>(p, 192)}; }
     // Low nibbles as in Q4_K; two bits of word m of the first and second 16 values at bits 2m of the bytes of x and y.
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8]) {
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* = nullptr) {
         U4 q = piece<U4>(p, 16u * part);
         U2 h = piece<U2>(p, 128u + 8u * part);
         const u32 v[4] = {q.x, q.y, q.z, q.w};

@@ -3,12 +3,12 @@
 #include "products/formats/layout.cuh"
 
 struct Q8_0 {
-    static constexpr u32 BYTES = 34, WIDTH = 32, PARTS = 1, CHAINS = 8;
+    static constexpr u32 BYTES = 34, WIDTH = 32, PARTS = 1, CHAINS = 8, TABLE = 0;
     static constexpr int SUBS = 0, SHIFT = 0;  // sub-scales a part; codes are times 2^SHIFT
     static constexpr bool MINIMA = false;
     struct Head { f32 d; };
     static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 32))}; }
-    static __device__ inline void codes(const Place& p, int, u32 (&w)[8]) {
+    static __device__ inline void codes(const Place& p, int, u32 (&w)[8], const u32* = nullptr) {
         U4 a = piece<U4>(p, 0), b = piece<U4>(p, 16);
         w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
     }
