@@ -30,10 +30,12 @@ DEVICE void add_block(const Place (&at)[ROWS], const u8* acts, u32 column, const
     typedef ActBlock<F> A;
     typename F::Head head[ROWS];
     UNROLL for (int i = 0; i < ROWS; i++) head[i] = F::head(at[i]);
+    typename F::Part raw[F::PARTS][ROWS];  // all of a block's loads are under way before the first is used
+    UNROLL for (int part = 0; part < (int)F::PARTS; part++) UNROLL for (int i = 0; i < ROWS; i++) raw[part][i] = F::load(at[i], part);
     i32 isum[ROWS][COLS] = {}, msum[ROWS][COLS] = {};
     UNROLL for (int part = 0; part < (int)F::PARTS; part++) {
         u32 w[ROWS][8];
-        UNROLL for (int i = 0; i < ROWS; i++) F::codes(at[i], part, w[i], table);
+        UNROLL for (int i = 0; i < ROWS; i++) F::decode(raw[part][i], part, w[i], table);
         UNROLL for (int t = 0; t < COLS; t++) {
             const u8* a = acts + t * column;
             const U4 x = *(const U4*)(a + 32 * part), y = *(const U4*)(a + 32 * part + 16);

@@ -17,7 +17,10 @@ struct IQ4_NL {
     static constexpr bool MINIMA = false;
     struct Head { f32 d; };
     static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 16))}; }
-    static __device__ inline void codes(const Place& p, int, u32 (&w)[8], const u32* = nullptr) { iq4_values(piece<U4>(p, 0), w); }
+    typedef U4 Part;
+    static __device__ inline Part load(const Place& p, int) { return piece<U4>(p, 0); }
+    static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head&, int, int) { return 1; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
@@ -31,7 +34,10 @@ struct IQ4_XS {
         U2 h = piece<U2>(p, 128);
         return Head{float_of_half((u16)h.x), h.x >> 16, h.y};
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* = nullptr) { iq4_values(piece<U4>(p, 16u * part), w); }
+    typedef U4 Part;
+    static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
+    static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) {
         return (i32)((h.low >> 4 * part & 15u) | (h.high >> 2 * part & 3u) << 4) - 32;
     }

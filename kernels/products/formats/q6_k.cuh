@@ -10,15 +10,18 @@ struct Q6_K {
     struct Head { f32 d; U4 scales; };
     static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 208)), piece<U4>(p, 192)}; }
     // Low nibbles as in Q4_K; two bits of word m of the first and second 16 values at bits 2m of the bytes of x and y.
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* = nullptr) {
-        U4 q = piece<U4>(p, 16u * part);
-        U2 h = piece<U2>(p, 128u + 8u * part);
+    struct Part { U4 q; U2 h; };
+    static __device__ inline Part load(const Place& p, int part) { return Part{piece<U4>(p, 16u * part), piece<U2>(p, 128u + 8u * part)}; }
+    static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {
+        const U4 q = part.q;
+        const U2 h = part.h;
         const u32 v[4] = {q.x, q.y, q.z, q.w};
         UNROLL for (int m = 0; m < 4; m++) {
             w[m] = ((v[m] << 2 & 0x3c3c3c3cu) ^ 0x80808080u) ^ (h.x << (6 - 2 * m) & 0xc0c0c0c0u);
             w[4 + m] = ((v[m] >> 2 & 0x3c3c3c3cu) ^ 0x80808080u) ^ (h.y << (6 - 2 * m) & 0xc0c0c0c0u);
         }
     }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int half) {
         const u32 s[4] = {h.scales.x, h.scales.y, h.scales.z, h.scales.w};
         return (i32)(i8)(s[part >> 1] >> (16 * (part & 1) + 8 * half));
