@@ -131,8 +131,11 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     }
 }
 
+// Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have.
+constexpr int mat_vec_groups(int sums) { return sums <= 4 ? 5 : sums <= 8 ? 4 : 3; }
+
 #define MAT_VEC(format, name, cols, rows)                                                                                             \
-    KERNEL(MAT_VEC_THREADS)                                                                                                           \
+    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows))                                                                          \
     mat_vec_##name##_c##cols##_r##rows(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales,              \
                                        const i32* RESTRICT sums, const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, \
                                        u32 out_stride, const i32* RESTRICT experts, u32 share) {                                      \
