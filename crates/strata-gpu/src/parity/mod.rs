@@ -1,9 +1,11 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+mod mmvq;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
+pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
 use strata_cpu::parity::CaseReport;
 pub use words::words_parity;
 
@@ -18,8 +20,11 @@ pub struct Suite {
 }
 
 /// Every suite.
-pub static SUITES: &[Suite] =
-    &[Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity }];
+pub static SUITES: &[Suite] = &[
+    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
+    Suite { name: "quantize_parity", about: "activations to int8 blocks, one and two orders", run: quantize_parity },
+    Suite { name: "mmvq_multi_parity", about: "mat-vec of every format for 1 to 8 columns, and experts", run: mmvq_multi_parity },
+];
 
 /// Counts the words in which two arrays differ.
 pub(crate) fn differing<T: bytemuck::Pod>(got: &[T], want: &[T]) -> u64 {

@@ -171,7 +171,11 @@ fn launch(
     if acts.form == ActForm::F32 {
         let grid = Grid { groups: [w.n_out.div_ceil(16) as u32, 1, 1], threads: THREADS, shared: 0, cluster: 1 };
         let x = acts.floats.arg_at(first * w.n_in);
-        return device.launch(&format!("mat_vec_{format}_c{columns}"), grid, &[w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride]);
+        return device.launch(
+            &format!("mat_vec_{format}_c{columns}"),
+            grid,
+            &[w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride],
+        );
     }
     let r = rows.rows(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
     let shared = shared_bytes(w.dtype, w.n_in, columns);
