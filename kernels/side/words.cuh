@@ -101,6 +101,19 @@ DEVICE u32 byte_lookup16(const u32 (&table)[4], u32 index) {
     u32 pick = (index >> 3 & 0x01010101u) * 0xffu;
     return (low & ~pick) | (high & pick);
 }
+// Eight lookups in a table of sixteen bytes by the nibbles of `index`: low nibbles of its bytes to `low`, high ones to `high`.
+DEVICE void nibble_lookup16(const u32 (&table)[4], u32 index, u32& low, u32& high) {
+#if STRATA_CUDA
+    // a permute takes four nibbles, so the results alternate until the last two permutes
+    u32 within = index & 0x77777777u, upper = 0x32103210u | (index & 0x88888888u) >> 1;
+    u32 a = nv_byte_perm(nv_byte_perm(table[0], table[1], within), nv_byte_perm(table[2], table[3], within), upper);
+    within >>= 16, upper >>= 16;
+    u32 b = nv_byte_perm(nv_byte_perm(table[0], table[1], within), nv_byte_perm(table[2], table[3], within), upper);
+    low = nv_byte_perm(a, b, 0x6420u), high = nv_byte_perm(a, b, 0x7531u);
+#else
+    low = byte_lookup16(table, index & 0x0f0f0f0fu), high = byte_lookup16(table, index >> 4 & 0x0f0f0f0fu);
+#endif
+}
 // Transposes a 4 x 4 byte matrix held by four neighbouring lanes, a row each: lane i ends with column i.
 DEVICE u32 byte_transpose_quad(u32 v) {
 #if STRATA_CUDA

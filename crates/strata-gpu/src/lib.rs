@@ -10,6 +10,7 @@ pub mod device;
 pub mod driver;
 pub mod error;
 pub mod parity;
+pub mod products;
 pub mod registry;
 pub mod selection;
 pub mod shim;

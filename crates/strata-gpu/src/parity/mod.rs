@@ -2,10 +2,12 @@
 
 pub(crate) mod qsa_matrix;
 pub(crate) mod qsa_scores;
+mod mmvq;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
+pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
 use strata_cpu::parity::CaseReport;
 pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
@@ -27,6 +29,8 @@ pub static SUITES: &[Suite] = &[
     Suite { name: "qsa_scores_parity", about: "block scores of prompts: warp, thread and tail kernels", run: qsa_scores_parity },
     Suite { name: "qsa_rows_parity", about: "block scores of decode: multi, rows<1..8> and slots kernels", run: qsa_rows_parity },
     Suite { name: "qsa_matrix_gate", about: "block scores by matrix instructions, opt-in: error against FP64", run: qsa_matrix_gate },
+    Suite { name: "quantize_parity", about: "activations to int8 blocks, one and two orders", run: quantize_parity },
+    Suite { name: "mmvq_multi_parity", about: "mat-vec of every format for 1 to 8 columns, and experts", run: mmvq_multi_parity },
 ];
 
 /// Counts the words in which two arrays differ.

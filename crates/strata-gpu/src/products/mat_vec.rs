@@ -1,0 +1,204 @@
+//! Mat-vec: one to eight columns of activations, whole matrices or one of many experts for each column.
+
+use super::quantize::{DeviceActs, shape};
+use super::repack::{packed_bytes, padded_rows, repack};
+use super::tables::table;
+use crate::device::{Arg, Buffer, Device};
+use crate::driver::Grid;
+use crate::error::Result;
+use strata_ops::matmul::{ActForm, act_form};
+use strata_quant::DType;
+
+/// Columns a launch takes at most.
+pub const MAX_COLUMNS: usize = 8;
+const THREADS: u32 = 128;
+
+/// Matrices of one format and shape on a device, repacked: one, or one for each expert.
+pub struct DeviceWeights {
+    pub dtype: DType,
+    pub n_in: usize,
+    pub n_out: usize,
+    pub experts: usize,
+    /// The repacked bytes, expert after expert.
+    pub bytes: Buffer<u8>,
+    /// The format's table, see [`table`].
+    pub table: Buffer<u32>,
+}
+
+impl DeviceWeights {
+    /// Repacks and uploads `experts` matrices of `n_out` rows of `n_in` values.
+    ///
+    /// # Errors
+    /// Another size, rows that are not whole blocks, or not enough memory.
+    pub fn upload(device: &Device, dtype: DType, bytes: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
+        let row = n_in / dtype.block_len() * dtype.block_bytes();
+        if n_in % dtype.block_len() != 0 || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
+            return Err(shape(format!("{experts} matrices of {n_out} x {n_in} values of {dtype}"), format!("{} bytes", bytes.len())));
+        }
+        let mut packed = Vec::with_capacity(experts * packed_bytes(dtype, n_out, n_in));
+        bytes.chunks_exact(n_out * row).for_each(|m| packed.extend(repack(dtype, m, n_out, n_in)));
+        Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(&packed)?, table: device.upload(&table(dtype))? })
+    }
+}
+
+/// Rows a thread: which of the variants, all exact, a launch takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowTable {
+    measured: Vec<RowEntry>,
+}
+
+/// A line of a [`RowTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowEntry {
+    pub dtype: DType,
+    pub columns: usize,
+    pub n_out: usize,
+    /// 1 or 2.
+    pub rows: usize,
+}
+
+impl RowTable {
+    /// A table of measured entries; what they do not name keeps the built-in default.
+    pub fn new(measured: Vec<RowEntry>) -> RowTable {
+        RowTable { measured }
+    }
+
+    /// Rows a thread for a launch on a device with `units` multiprocessors.
+    pub fn rows(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> usize {
+        let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
+        found.map_or_else(|| default_rows(dtype, columns, n_out, units), |e| e.rows)
+    }
+}
+
+/// Two rows a thread halve what is read of the activations, and the number of waves: for many columns and matrices that fill
+/// the device anyway.
+fn default_rows(dtype: DType, columns: usize, n_out: usize, units: u32) -> usize {
+    let waves = n_out / wave_rows(dtype);
+    if columns >= 3 && waves >= units as usize * 32 { 2 } else { 1 }
+}
+
+fn wave_rows(dtype: DType) -> usize {
+    if dtype.block_len() == 256 { 8 } else { 4 }
+}
+
+/// Bytes of shared memory for a table and `columns` columns of activations: `ActBlock` in `mat_vec.cuh`.
+fn shared_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
+    let minima = matches!(dtype, DType::Q4_K | DType::Q5_K);
+    let block = dtype.block_len() + if minima { 48 } else { 16 };
+    table(dtype).len() * 4 + columns * (n_in / dtype.block_len()) * block
+}
+
+/// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`.
+fn resident(sums: usize) -> u32 {
+    match sums {
+        0..=4 => 5,
+        5..=8 => 4,
+        _ => 3,
+    }
+}
+
+/// `out[t][row] = W x_t` for `columns` columns from row `first` of `acts`; rows of `out` are `n_out` apart. More than eight
+/// columns, or more than fit shared memory, take several launches: a column's bits do not depend on it.
+///
+/// # Errors
+/// Shapes or forms that do not agree, or a driver's error.
+pub fn mat_vec(
+    device: &Device,
+    rows: &RowTable,
+    w: &DeviceWeights,
+    acts: &DeviceActs,
+    first: usize,
+    columns: usize,
+    out: &Buffer<f32>,
+) -> Result<()> {
+    check(w, acts, first + columns, out.len(), columns * w.n_out)?;
+    let limit = device.info().shared_bytes as usize;
+    let most = (1..=MAX_COLUMNS).rev().find(|c| acts.form == ActForm::F32 || shared_bytes(w.dtype, w.n_in, *c) <= limit);
+    let most = most.ok_or_else(|| shape(format!("rows that fit {limit} bytes of shared memory"), w.n_in))?;
+    let mut t = 0;
+    while t < columns {
+        // even shares: nine columns are five and four
+        let n = (columns - t).div_ceil((columns - t).div_ceil(most));
+        launch(device, rows, w, acts, first + t, n, out, t, None)?;
+        t += n;
+    }
+    Ok(())
+}
+
+/// Experts for activations: `out[k] = W[ids[k]] x[k / share]` for every id; an id below 0 leaves its row of `out` as it is.
+///
+/// # Errors
+/// Shapes or forms that do not agree, or a driver's error. Ids are the router's: below the number of experts.
+pub fn mat_vec_experts(
+    device: &Device,
+    rows: &RowTable,
+    w: &DeviceWeights,
+    acts: &DeviceActs,
+    share: usize,
+    ids: &Buffer<i32>,
+    out: &Buffer<f32>,
+) -> Result<()> {
+    if share == 0 || acts.form == ActForm::F32 {
+        return Err(shape("quantised experts and at least one id a column".into(), share));
+    }
+    check(w, acts, ids.len().div_ceil(share), out.len(), ids.len() * w.n_out)?;
+    launch(device, rows, w, acts, 0, 1, out, 0, Some((ids, share)))
+}
+
+fn check(w: &DeviceWeights, acts: &DeviceActs, rows: usize, out: usize, written: usize) -> Result<()> {
+    if acts.n_in != w.n_in || acts.form != act_form(w.dtype) || rows > acts.rows || out < written {
+        let expected = format!("{rows} rows of {} activations for {}, and {written} results", w.n_in, w.dtype);
+        return Err(shape(expected, format!("{} rows of {}, {:?}, {out} results", acts.rows, acts.n_in, acts.form)));
+    }
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "both public forms in one place")]
+fn launch(
+    device: &Device,
+    rows: &RowTable,
+    w: &DeviceWeights,
+    acts: &DeviceActs,
+    first: usize,
+    columns: usize,
+    out: &Buffer<f32>,
+    out_row: usize,
+    experts: Option<(&Buffer<i32>, usize)>,
+) -> Result<()> {
+    let (units, format) = (device.info().units.max(1), w.dtype.name().to_lowercase());
+    let out_at = out.arg_at(out_row * w.n_out);
+    let (n_out, stride) = (Arg::U32(w.n_out as u32), Arg::U32(w.n_out as u32));
+    if acts.form == ActForm::F32 {
+        let grid = Grid { groups: [w.n_out.div_ceil(16) as u32, 1, 1], threads: THREADS, shared: 0, cluster: 1 };
+        let x = acts.floats.arg_at(first * w.n_in);
+        return device.launch(
+            &format!("mat_vec_{format}_c{columns}"),
+            grid,
+            &[w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride],
+        );
+    }
+    let r = rows.rows(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
+    let shared = shared_bytes(w.dtype, w.n_in, columns);
+    let tiles = padded_rows(w.n_out).div_ceil(4 * wave_rows(w.dtype) * r) as u32;
+    let held = resident(columns * r).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
+    let y = experts.map_or(1, |(ids, _)| ids.len()) as u32;
+    // every group the same number of tiles, all groups at work at one time
+    let passes = (tiles * y).div_ceil(units * held).min(tiles).max(1);
+    let grid = Grid { groups: [tiles.div_ceil(passes), y, 1], threads: THREADS, shared: shared as u32, cluster: 1 };
+    let blocks = w.n_in / w.dtype.block_len();
+    let (ids, share) = experts.map_or((Arg::Pointer(0), 1), |(ids, share)| (ids.arg(), share));
+    let args = [
+        w.bytes.arg(),
+        acts.codes.arg_at(first * w.n_in),
+        acts.scales.arg_at(first * blocks),
+        acts.sums.arg_at(first * w.n_in / 32),
+        w.table.arg(),
+        out_at,
+        (blocks as u32).into(),
+        n_out,
+        stride,
+        ids,
+        (share as u32).into(),
+    ];
+    device.launch(&format!("mat_vec_{format}_c{columns}_r{r}"), grid, &args)
+}

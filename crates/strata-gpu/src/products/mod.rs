@@ -1,0 +1,9 @@
+//! Quantised products: weights repacked at load, activations quantised on the device, mat-vec for up to eight columns.
+
+pub mod mat_vec;
+pub mod quantize;
+pub mod repack;
+pub mod tables;
+
+pub use mat_vec::{DeviceWeights, MAX_COLUMNS, RowEntry, RowTable, mat_vec, mat_vec_experts};
+pub use quantize::DeviceActs;

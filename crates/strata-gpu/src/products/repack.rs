@@ -1,0 +1,221 @@
+//! Weights as the kernels read them: the bits of a GGUF matrix in another order, none lost, none added but whole rows of
+//! zeros that fill the last group of eight.
+//!
+//! GGUF blocks of 18, 34, 74, 110 and 210 bytes cannot be loaded sixteen bytes at a time, and one block a thread leaves
+//! neighbouring threads far apart in memory. So a block is split in pieces of 16, 8, 4 and 2 bytes ([`block`]), and the pieces of
+//! eight rows and of all chains of a row lie side by side ([`place`], the twin of `kernels/products/formats/layout.cuh`).
+//! Float matrices keep their rows; whole groups of eight vectors are transposed ([`float_row`]).
+
+use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, FLOAT_LANES, segment};
+use strata_quant::DType;
+
+/// Rows stored side by side.
+pub const GROUP_ROWS: usize = 8;
+
+/// Chains of a row of this format.
+pub fn chains(dtype: DType) -> usize {
+    if dtype.block_len() == 256 { CHAINS_WIDE } else { CHAINS_NARROW }
+}
+
+/// Rows of a repacked matrix: the kernels' groups are whole.
+pub fn padded_rows(rows: usize) -> usize {
+    rows.next_multiple_of(GROUP_ROWS)
+}
+
+/// Bytes of a repacked matrix.
+pub fn packed_bytes(dtype: DType, rows: usize, cols: usize) -> usize {
+    padded_rows(rows) * (cols / dtype.block_len()) * dtype.block_bytes()
+}
+
+/// A matrix of `rows` rows of `cols` values, repacked.
+///
+/// # Panics
+/// If `bytes` has another size.
+pub fn repack(dtype: DType, bytes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
+    let (blocks, size) = (cols / dtype.block_len(), dtype.block_bytes());
+    assert_eq!(bytes.len(), rows * blocks * size, "bytes of the matrix");
+    let mut out = vec![0; packed_bytes(dtype, rows, cols)];
+    if blocks == 0 {
+        return out;
+    }
+    if dtype.is_float() {
+        for (row, to) in bytes.chunks_exact(cols * size).zip(out.chunks_exact_mut(cols * size)) {
+            float_row(size, row, to);
+        }
+        return out;
+    }
+    let pieces = pieces(dtype);
+    let mut packed = [0; 256];
+    for (r, row) in bytes.chunks_exact(blocks * size).enumerate() {
+        for c in 0..chains(dtype) {
+            for (step, s) in segment(c, blocks, chains(dtype)).enumerate() {
+                block(dtype, &row[s * size..][..size], &mut packed[..size]);
+                let Place { tile, count, slot } = place(dtype, r, blocks, c, step);
+                let mut before = 0;
+                for &width in pieces {
+                    let at = tile + before * count + slot * width;
+                    out[at..at + width].copy_from_slice(&packed[before..before + width]);
+                    before += width;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Where a block's pieces lie.
+struct Place {
+    /// Byte offset of the step.
+    tile: usize,
+    /// Blocks in the step.
+    count: usize,
+    /// This block among them.
+    slot: usize,
+}
+
+/// Block `step` of chain `c` of a row.
+fn place(dtype: DType, row: usize, blocks: usize, c: usize, step: usize) -> Place {
+    let (chains, size, full) = (chains(dtype), dtype.block_bytes(), blocks / chains(dtype));
+    let tile = row / GROUP_ROWS * (GROUP_ROWS * blocks * size) + step * chains * GROUP_ROWS * size;
+    let r = row % GROUP_ROWS;
+    if step < full {
+        return Place { tile, count: chains * GROUP_ROWS, slot: c * GROUP_ROWS + r };
+    }
+    let longer_before = segment(c, blocks, chains).start - c * full;
+    Place { tile, count: blocks % chains * GROUP_ROWS, slot: longer_before * GROUP_ROWS + r }
+}
+
+/// Sizes of a packed block's pieces, in order.
+fn pieces(dtype: DType) -> &'static [usize] {
+    match dtype {
+        DType::Q8_0 => &[16, 16, 2],
+        DType::Q4_0 | DType::IQ4_NL => &[16, 2],
+        DType::Q4_K => &[16; 9],
+        DType::Q5_K => &[16, 16, 16, 16, 16, 16, 16, 16, 16, 4, 4, 4, 4, 4, 4, 4, 4],
+        DType::Q6_K => &[16, 16, 16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8, 16, 2],
+        DType::IQ4_XS => &[16, 16, 16, 16, 16, 16, 16, 16, 8],
+        DType::IQ3_S => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8, 4, 2],
+        DType::IQ2_XS => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 2],
+        DType::F32 | DType::F16 | DType::BF16 => &[],
+    }
+}
+
+/// The bits of a GGUF block in the order of the pieces: codes of 32 values together, then high bits, scales last.
+fn block(dtype: DType, from: &[u8], to: &mut [u8]) {
+    match dtype {
+        DType::Q8_0 | DType::Q4_0 | DType::IQ4_NL => {
+            let n = from.len() - 2;
+            to[..n].copy_from_slice(&from[2..]);
+            to[n..].copy_from_slice(&from[..2]);
+        }
+        DType::Q4_K => {
+            nibbles(|i| from[16 + i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4), to);
+            to[128..].copy_from_slice(&from[..16]);
+        }
+        DType::Q5_K => {
+            nibbles(|i| from[48 + i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4), to);
+            to[128..144].copy_from_slice(&from[..16]);
+            for part in 0..8 {
+                words_of_bits(|i| from[16 + i] >> part, &mut to[144 + 4 * part..][..4]);
+            }
+        }
+        DType::Q6_K => {
+            nibbles(|i| from[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4), to);
+            for (part, to) in to[128..192].chunks_exact_mut(8).enumerate() {
+                to.fill(0);
+                for i in 0..32 {
+                    let v = part * 32 + i;
+                    let two = from[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
+                    to[i / 16 * 4 + i % 4] |= two << (i % 16 / 4 * 2);
+                }
+            }
+            to[192..].copy_from_slice(&from[192..]);
+        }
+        DType::IQ4_XS => {
+            to[..128].copy_from_slice(&from[8..]);
+            to[128..].copy_from_slice(&from[..8]);
+        }
+        DType::IQ3_S => {
+            to[..64].copy_from_slice(&from[2..66]);
+            for part in 0..8 {
+                words_of_bits(|i| from[74 + part * 4 + i / 8] >> (i % 8), &mut to[64 + 4 * part..][..4]);
+            }
+            to[96..104].copy_from_slice(&from[66..74]);
+            to[104..108].copy_from_slice(&from[106..]);
+            to[108..].copy_from_slice(&from[..2]);
+        }
+        DType::IQ2_XS => {
+            to[..72].copy_from_slice(&from[2..]);
+            to[72..].copy_from_slice(&from[..2]);
+        }
+        DType::F32 | DType::F16 | DType::BF16 => to.copy_from_slice(from),
+    }
+}
+
+/// Low nibbles of 256 codes: the first 16 of each 32 as low halves of bytes.
+fn nibbles(code: impl Fn(usize) -> u8, to: &mut [u8]) {
+    for (k, to) in to[..128].iter_mut().enumerate() {
+        let i = k / 16 * 32 + k % 16;
+        *to = code(i) & 15 | (code(i + 16) & 15) << 4;
+    }
+}
+
+/// A bit of each of 32 values: that of value 4 m + b at bit m of byte b.
+fn words_of_bits(bit: impl Fn(usize) -> u8, to: &mut [u8]) {
+    to.fill(0);
+    for i in 0..32 {
+        to[i % 4] |= (bit(i) & 1) << (i / 4);
+    }
+}
+
+/// A row of float weights of `size` bytes each: in whole groups of 8 lanes x 16 bytes, what a lane of the lane tree takes lies
+/// together; the rest of the row stays in order.
+fn float_row(size: usize, from: &[u8], to: &mut [u8]) {
+    let (whole, tail) = from.as_chunks::<128>();
+    for (from, to) in whole.iter().zip(to.as_chunks_mut::<128>().0) {
+        for (k, value) in from.chunks_exact(size).enumerate() {
+            let at = k % FLOAT_LANES * 16 + k / FLOAT_LANES * size;
+            to[at..at + size].copy_from_slice(value);
+        }
+    }
+    to[from.len() - tail.len()..].copy_from_slice(tail);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strata_quant::testing::{SplitMix64, random_blocks};
+
+    /// A map that keeps xor and takes bits to bits, each to another, is a permutation of bits.
+    #[test]
+    fn repacking_permutes_bits() {
+        for dtype in DType::all() {
+            let (rows, cols) = if dtype.is_float() { (2, 150) } else { (9, 7 * dtype.block_len()) };
+            let mut bytes = vec![0u8; rows * dtype.row_bytes(cols).unwrap()];
+            let mut seen = vec![false; packed_bytes(dtype, rows, cols) * 8];
+            let mut rng = SplitMix64::new(1);
+            for bit in (0..bytes.len() * 8).filter(|_| rng.next_u64() % 61 == 0).collect::<Vec<_>>() {
+                bytes[bit / 8] = 1 << (bit % 8);
+                let packed = repack(dtype, &bytes, rows, cols);
+                bytes[bit / 8] = 0;
+                let set: Vec<usize> = (0..packed.len() * 8).filter(|b| packed[b / 8] >> (b % 8) & 1 == 1).collect();
+                assert!(set.len() == 1 && !seen[set[0]], "{dtype}: bit {bit} to {set:?}");
+                seen[set[0]] = true;
+            }
+            let random = |rng: &mut SplitMix64| random_blocks(dtype, bytes.len() / dtype.block_bytes(), rng);
+            let (a, b) = (random(&mut rng), random(&mut rng));
+            let xor = |a: &[u8], b: &[u8]| a.iter().zip(b).map(|(a, b)| a ^ b).collect::<Vec<_>>();
+            let pack = |bytes: &[u8]| repack(dtype, bytes, rows, cols);
+            assert_eq!(pack(&xor(&a, &b)), xor(&pack(&a), &pack(&b)), "{dtype}");
+            let ones = |v: &[u8]| v.iter().map(|b| b.count_ones()).sum::<u32>();
+            assert_eq!(ones(&pack(&vec![0xff; bytes.len()])) as usize, bytes.len() * 8, "{dtype}: two bits meet");
+        }
+    }
+
+    #[test]
+    fn blocks_are_pieces() {
+        for dtype in DType::all().filter(|d| !d.is_float()) {
+            assert_eq!(pieces(dtype).iter().sum::<usize>(), dtype.block_bytes(), "{dtype}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+// IQ3_S and IQ2_XS: codes name groups of magnitudes in a table, which the kernel has brought to shared memory (TABLE words,
+// made by products/tables.rs), and signs stand apart.
+#pragma once
+#include "products/formats/bits.cuh"
+#include "products/formats/layout.cuh"
+
+// Four magnitudes, none 0, negative where a byte of `negative` is 1.
+DEVICE u32 with_signs(u32 magnitudes, u32 negative) { return (magnitudes ^ negative * 255u) + negative; }
+
+struct IQ3_S {
+    static constexpr u32 BYTES = 110, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 512;
+    static constexpr int SUBS = 1, SHIFT = 0;
+    static constexpr bool MINIMA = false;
+    struct Head { f32 d; u32 scales; };
+    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 108)), piece<u32>(p, 104)}; }
+    struct Part { U2 q; u32 signs; u8 ninth; };
+    static __device__ inline Part load(const Place& p, int part) {
+        return Part{piece<U2>(p, 8u * part), piece<u32>(p, 64u + 4u * part), p.tile[96u * p.count + p.slot * 8u + part]};
+    }
+    static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32* table) {
+        const U2 q = part.q;
+        const u32 signs = part.signs, ninth = part.ninth;
+        UNROLL for (int m = 0; m < 8; m++) {
+            u32 low = (m < 4 ? q.x : q.y) >> 8 * (m & 3) & 255u;
+            w[m] = with_signs(table[low | (ninth << (8 - m) & 256u)], part_bits(signs, m));
+        }
+    }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
+    static __device__ inline i32 scale(const Head& h, int part, int) { return (i32)(2u * (h.scales >> 4 * part & 15u) + 1u); }
+    static __device__ inline i32 minimum(const Head&, int) { return 0; }
+    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
+};
+struct IQ2_XS {
+    // 512 groups of eight magnitudes, then 128 sets of eight signs, a byte each
+    static constexpr u32 BYTES = 74, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 1280;
+    static constexpr int SUBS = 2, SHIFT = 0;
+    static constexpr bool MINIMA = false;
+    struct Head { f32 d; U2 scales; };
+    // an eighth of a half is exact
+    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 72)) * 0.125f, piece<U2>(p, 64)}; }
+    typedef U2 Part;
+    static __device__ inline Part load(const Place& p, int part) { return piece<U2>(p, 8u * part); }
+    static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32* table) {
+        const U2* groups = (const U2*)table;
+        UNROLL for (int g = 0; g < 4; g++) {
+            u32 code = (g < 2 ? q.x : q.y) >> 16 * (g & 1);
+            U2 magnitudes = groups[code & 511u], negative = groups[512u + (code >> 9 & 127u)];
+            w[2 * g] = with_signs(magnitudes.x, negative.x);
+            w[2 * g + 1] = with_signs(magnitudes.y, negative.y);
+        }
+    }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
+    static __device__ inline i32 scale(const Head& h, int part, int half) {
+        u32 s = part < 4 ? h.scales.x : h.scales.y;
+        return (i32)(2u * (s >> (8 * (part & 3) + 4 * half) & 15u) + 1u);
+    }
+    static __device__ inline i32 minimum(const Head&, int) { return 0; }
+    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
+};

@@ -1,0 +1,24 @@
+// Q4_0: 32 codes of four bits less 8 and a scale. Codes come out times sixteen: at the top of a byte they need no sign extension.
+#pragma once
+#include "products/formats/layout.cuh"
+
+struct Q4_0 {
+    static constexpr u32 BYTES = 18, WIDTH = 32, PARTS = 1, CHAINS = 8, TABLE = 0;
+    static constexpr int SUBS = 0, SHIFT = 4;
+    static constexpr bool MINIMA = false;
+    struct Head { f32 d; };
+    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 16))}; }
+    typedef U4 Part;
+    static __device__ inline Part load(const Place& p, int) { return piece<U4>(p, 0); }
+    static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) {
+        const u32 v[4] = {q.x, q.y, q.z, q.w};
+        UNROLL for (int m = 0; m < 4; m++) {
+            w[m] = (v[m] << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
+            w[4 + m] = (v[m] & 0xf0f0f0f0u) ^ 0x80808080u;
+        }
+    }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
+    static __device__ inline i32 scale(const Head&, int, int) { return 1; }
+    static __device__ inline i32 minimum(const Head&, int) { return 0; }
+    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
+};

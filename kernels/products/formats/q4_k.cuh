@@ -1,0 +1,19 @@
+// Q4_K: 256 codes of four bits, in eight parts with a scale and a minimum each.
+#pragma once
+#include "products/formats/bits.cuh"
+#include "products/formats/k_head.cuh"
+
+struct Q4_K {
+    static constexpr u32 BYTES = 144, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
+    static constexpr int SUBS = 1, SHIFT = 0;
+    static constexpr bool MINIMA = true;
+    typedef KHead Head;
+    static __device__ inline Head head(const Place& p) { return k_head(piece<U4>(p, 128)); }
+    typedef U4 Part;
+    static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
+    static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { nibbles(q, w); }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
+    static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
+    static __device__ inline i32 minimum(const Head& h, int part) { return h.minimum(part); }
+    static __device__ inline f32 dmin(const Head& h) { return h.least; }
+};

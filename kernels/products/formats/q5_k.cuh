@@ -1,0 +1,23 @@
+// Q5_K: 256 codes of five bits, in eight parts with a scale and a minimum each.
+#pragma once
+#include "products/formats/bits.cuh"
+#include "products/formats/k_head.cuh"
+
+struct Q5_K {
+    static constexpr u32 BYTES = 176, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
+    static constexpr int SUBS = 1, SHIFT = 0;
+    static constexpr bool MINIMA = true;
+    typedef KHead Head;
+    static __device__ inline Head head(const Place& p) { return k_head(piece<U4>(p, 128)); }
+    // Low nibbles as in Q4_K; the fifth bits of a part are bits m of four bytes for its word m.
+    struct Part { U4 q; u32 h; };
+    static __device__ inline Part load(const Place& p, int part) { return Part{piece<U4>(p, 16u * part), piece<u32>(p, 144u + 4u * part)}; }
+    static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {
+        nibbles(part.q, w);
+        UNROLL for (int m = 0; m < 8; m++) w[m] |= (m < 4 ? part.h << (4 - m) : part.h >> (m - 4)) & 0x10101010u;
+    }
+    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
+    static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
+    static __device__ inline i32 minimum(const Head& h, int part) { return h.minimum(part); }
+    static __device__ inline f32 dmin(const Head& h) { return h.least; }
+};
