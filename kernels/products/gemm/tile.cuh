@@ -122,7 +122,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // The weights this thread decodes in a stage: 32 values of one row for each of its units.
     static constexpr u32 UNITS = (BO * STAGE_PARTS + THREADS - 1) / THREADS;
     struct Fetched {
-        u32 w[UNITS][8];
+        typename F::Part w[UNITS];
         f32 d[UNITS], a;
     };
     static __device__ inline bool unit(u32 n, u32& row, u32& part) {
@@ -130,18 +130,16 @@ template <class F, class E, int WO, int WT> struct Gemm {
         row = u % BO, part = u / BO;
         return BO * STAGE_PARTS % THREADS == 0 || u < BO * STAGE_PARTS;
     }
-    static __device__ inline void fetch(Fetched& f, const Shared& m, const Walk& k, u32 stage) {
+    static __device__ inline void fetch(Fetched& f, const Walk& k, u32 stage) {
         UNROLL for (u32 n = 0; n < UNITS; n++) {
             u32 row, part;
             bool mine = unit(n, row, part);
             u32 s = WIDE ? stage / BLOCK_STAGES : stage * STAGE_PARTS + part;
-            UNROLL for (int q = 0; q < 8; q++) f.w[n][q] = 0u;
-            f.d[n] = 0.0f;
-            if (mine && s < k.blocks) {
-                Place p = place_of<F>(k.matrix, k.row(row), k.blocks, s);
-                F::codes(p, WIDE ? (int)(stage % BLOCK_STAGES * STAGE_PARTS + part) : 0, f.w[n], m.table.at());
-                if constexpr (!WIDE) f.d[n] = F::head(p).d;
-            }
+            if (!mine) continue;
+            // beyond the last block its weights stand in, with the scale 0
+            Place p = place_of<F>(k.matrix, k.row(row), k.blocks, smaller(s, k.blocks - 1u));
+            f.w[n] = F::load(p, WIDE ? (int)(stage % BLOCK_STAGES * STAGE_PARTS + part) : 0);
+            if constexpr (!WIDE) f.d[n] = s < k.blocks ? F::head(p).d : 0.0f;
         }
         if constexpr (!WIDE) {
             static_assert(STAGE_PARTS * BT <= THREADS, "one scale of activations a thread");
@@ -154,7 +152,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             u32 row, part;
             if (!unit(n, row, part)) continue;
             u32 w[8];
-            UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(f.w[n][q]);
+            F::decode(f.w[n], WIDE ? (int)(stage % BLOCK_STAGES * STAGE_PARTS + part) : 0, w, m.table.at());
+            UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(w[q]);
             u8* to = m.weights[stage & 1u][0];
             if constexpr (PLANES == 2) {
                 u32 s = stage / BLOCK_STAGES, at = 2u * (stage % BLOCK_STAGES * STAGE_PARTS + part);
@@ -225,7 +224,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         Fetched f;
         block_scales(m, k, 0);
         start_acts(m, k, 0);
-        fetch(f, m, k, 0);
+        fetch(f, k, 0);
         if constexpr (PLANES == 2) barrier();
         store(m, f, 0);
         async_wait<0>();
@@ -234,7 +233,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
             const bool more = stage + 1u < k.stages;
             if (more) {
                 start_acts(m, k, stage + 1u);
-                fetch(f, m, k, stage + 1u);
+                fetch(f, k, stage + 1u);
             }
             if constexpr (WIDE)
                 if (stage % BLOCK_STAGES == BLOCK_STAGES - 2u && stage + 2u < k.stages) block_scales(m, k, stage / BLOCK_STAGES + 1u);

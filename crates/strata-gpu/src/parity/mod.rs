@@ -1,10 +1,12 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+mod gemm;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
 use strata_cpu::parity::CaseReport;
+pub use gemm::gemm_parity;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -19,7 +21,10 @@ pub struct Suite {
 
 /// Every suite.
 pub static SUITES: &[Suite] =
-    &[Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity }];
+    &[
+    Suite { name: "gemm_parity", about: "integer product tiles of every format against the definition", run: gemm_parity },
+    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
+];
 
 /// Counts the words in which two arrays differ.
 pub(crate) fn differing<T: bytemuck::Pod>(got: &[T], want: &[T]) -> u64 {
