@@ -1,5 +1,6 @@
 //! Quantised products: weights repacked at load, activations quantised on the device, mat-vec for up to eight columns.
 
+pub mod gemm;
 pub mod mat_vec;
 pub mod quantize;
 pub mod repack;

@@ -1,6 +1,7 @@
 //! Every kernel: its file, its arguments, what it needs. One table a family; loader, audit and CI read the same tables.
 
 mod attention;
+mod gemm;
 mod products;
 mod selection;
 mod tests;
@@ -72,7 +73,7 @@ impl Kernel {
 
 /// Every kernel of every family.
 pub fn all() -> impl Iterator<Item = &'static Kernel> {
-    [selection::KERNELS, attention::KERNELS, products::KERNELS, tests::KERNELS].into_iter().flatten()
+    [selection::KERNELS, attention::KERNELS, products::KERNELS, gemm::KERNELS, tests::KERNELS].into_iter().flatten()
 }
 
 /// The kernel of this name.

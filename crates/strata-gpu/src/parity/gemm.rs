@@ -1,0 +1,214 @@
+//! `gemm_parity`: product tiles of every format, form and shape of tile against `dot_row`, by bits.
+
+use super::differing;
+use crate::device::Device;
+use crate::error::Result;
+use crate::products::gemm::{GemmForm, GemmItems, GemmTile, expert_tiles, gemm};
+use crate::products::{DeviceActs, DeviceWeights};
+use strata_cpu::parity::CaseReport;
+use strata_cpu::parity::rng::Rng;
+use strata_ops::matmul::{ActForm, Acts, Forms, act_form, dot_row};
+use strata_quant::testing::{SplitMix64, random_blocks};
+use strata_quant::{DType, dequantize};
+
+/// A shape: rows and blocks of a row, tokens, experts (0: one matrix, tokens in order).
+struct Shape {
+    rows: usize,
+    blocks: usize,
+    tokens: usize,
+    experts: usize,
+}
+
+impl Shape {
+    const fn new(rows: usize, blocks: usize, tokens: usize, experts: usize) -> Shape {
+        Shape { rows, blocks, tokens, experts }
+    }
+}
+
+/// Shapes for formats with 32-wide blocks: odd numbers of rows, tokens and blocks, fewer blocks than chains, several tiles.
+const NARROW: [Shape; 4] = [Shape::new(133, 19, 35, 0), Shape::new(9, 5, 66, 0), Shape::new(5, 1, 1, 0), Shape::new(20, 24, 7, 3)];
+const WIDE: [Shape; 4] = [Shape::new(133, 3, 35, 0), Shape::new(9, 9, 66, 0), Shape::new(5, 1, 1, 0), Shape::new(20, 5, 7, 3)];
+/// What `full` adds.
+const NARROW_FULL: [Shape; 3] = [Shape::new(640, 80, 257, 0), Shape::new(2563, 128, 130, 0), Shape::new(640, 80, 200, 16)];
+const WIDE_FULL: [Shape; 3] = [Shape::new(640, 10, 257, 0), Shape::new(2563, 16, 130, 0), Shape::new(640, 10, 200, 16)];
+
+/// Largest error against FP64, as a share of the largest output.
+const GATE: f64 = 2e-6;
+
+/// The definition's inputs of one case, and its answer.
+struct Case {
+    bytes: Vec<u8>,
+    acts: Acts,
+    act_rows: Vec<u32>,
+    out_rows: Vec<u32>,
+    groups: Vec<(u32, u32, u32)>,
+    /// `[out rows, rows]`; rows that no item writes hold the poison.
+    want: Vec<f32>,
+    exact: Vec<f64>,
+}
+
+/// What outputs hold before: a NaN no product makes.
+const POISON: u8 = 0xff;
+
+fn poison() -> f32 {
+    f32::from_le_bytes([POISON; 4])
+}
+
+fn case(dtype: DType, shape: &Shape) -> Case {
+    let Shape { rows, blocks, tokens, experts } = *shape;
+    let cols = blocks * dtype.block_len();
+    let mut rng = Rng::new((u64::from(dtype.id()) << 32) + (rows * 7 + blocks * 3 + tokens) as u64);
+    let matrices = experts.max(1);
+    let bytes = random_blocks(dtype, matrices * rows * blocks, &mut SplitMix64::new(rng.bits()));
+    let one = bytes.len() / matrices;
+    let mut x = rng.normals(tokens * cols, 1.0);
+    x[..cols.min(256)].fill(0.0);
+    let mut acts = Acts::new(tokens, cols, Forms::of([dtype]));
+    acts.rows_mut(tokens).fill(&x);
+    // two experts a token; one expert has none
+    let (mut act_rows, mut out_rows, mut groups) = (Vec::new(), Vec::new(), Vec::new());
+    for e in 0..experts {
+        let first = act_rows.len() as u32;
+        for t in (0..tokens).filter(|t| e != 1 && (t % experts == e || (t + 2) % experts == e)) {
+            act_rows.push(t as u32);
+            out_rows.push((t * 2 + usize::from(t % experts == e)) as u32);
+        }
+        groups.push((e as u32, first, act_rows.len() as u32));
+    }
+    let out_len = if experts == 0 { tokens } else { tokens * 2 };
+    let mut want = vec![poison(); out_len * rows];
+    let mut exact = vec![0.0; want.len()];
+    let items: Vec<(usize, usize, usize)> = if experts == 0 {
+        (0..tokens).map(|t| (0, t, t)).collect()
+    } else {
+        groups.iter().flat_map(|(e, a, b)| (*a..*b).map(|i| (*e as usize, act_rows[i as usize] as usize, out_rows[i as usize] as usize))).collect()
+    };
+    let mut decoded = vec![0.0; cols];
+    for m in 0..matrices {
+        for r in 0..rows {
+            let row = &bytes[m * one + r * one / rows..][..one / rows];
+            if dequantize(dtype, row, &mut decoded).is_err() {
+                continue;
+            }
+            for (_, act, out) in items.iter().filter(|i| i.0 == m) {
+                want[out * rows + r] = dot_row(dtype, row, &acts, *act);
+                exact[out * rows + r] = dot64(dtype, &decoded, &acts, *act);
+            }
+        }
+    }
+    Case { bytes, acts, act_rows, out_rows, groups, want, exact: exact }
+}
+
+/// The dot product of decoded weights and quantised activations, in f64.
+fn dot64(dtype: DType, w: &[f32], acts: &Acts, t: usize) -> f64 {
+    let (codes, scales, width) = if act_form(dtype) == ActForm::Q256 {
+        (acts.codes256(t), acts.scales256(t), 256)
+    } else {
+        (acts.codes32(t), acts.scales32(t), 32)
+    };
+    w.iter().enumerate().map(|(i, w)| f64::from(*w) * f64::from(codes[i]) * f64::from(scales[i / width])).sum()
+}
+
+/// The definition's activations on the device.
+fn upload(device: &Device, dtype: DType, acts: &Acts, tokens: usize) -> Result<DeviceActs> {
+    let rows = 0..tokens;
+    let (codes, scales, sums): (Vec<&[i8]>, Vec<&[f32]>, Vec<i32>) = if act_form(dtype) == ActForm::Q256 {
+        let sums = rows.clone().flat_map(|t| acts.sums256(t).chunks_exact(2).map(|s| i32::from(s[0]) + i32::from(s[1])));
+        (rows.clone().map(|t| acts.codes256(t)).collect(), rows.clone().map(|t| acts.scales256(t)).collect(), sums.collect())
+    } else {
+        let sums = rows.clone().flat_map(|t| acts.sums32(t).iter().copied());
+        (rows.clone().map(|t| acts.codes32(t)).collect(), rows.clone().map(|t| acts.scales32(t)).collect(), sums.collect())
+    };
+    Ok(DeviceActs {
+        form: act_form(dtype),
+        rows: tokens,
+        n_in: acts.cols(),
+        floats: device.alloc(0)?,
+        codes: device.upload(&codes.concat())?,
+        scales: device.upload(&scales.concat())?,
+        sums: device.upload(&sums)?,
+    })
+}
+
+/// Runs every format, form and tile the device has. `full` adds the widths of the reference model.
+///
+/// # Errors
+/// A kernel that does not compile or run.
+pub fn gemm_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
+    for dtype in DType::all().filter(|d| !d.is_float()) {
+        gemm_parity_of(device, dtype, full, report)?;
+    }
+    Ok(())
+}
+
+/// [`gemm_parity`] of one format.
+fn gemm_parity_of(device: &Device, dtype: DType, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
+    let (small, large) = if act_form(dtype) == ActForm::Q256 { (&WIDE, &WIDE_FULL) } else { (&NARROW, &NARROW_FULL) };
+    for shape in small.iter().chain(large.iter().filter(|_| full)) {
+        let c = case(dtype, shape);
+        let (rows, cols) = (shape.rows, shape.blocks * dtype.block_len());
+        let acts = upload(device, dtype, &c.acts, shape.tokens)?;
+        let (act_rows, out_rows) = (device.upload(&c.act_rows)?, device.upload(&c.out_rows)?);
+        let w = DeviceWeights::upload(device, dtype, &c.bytes, cols, rows, shape.experts.max(1))?;
+        for form in [GemmForm::Matrix, GemmForm::Dot] {
+            if form == GemmForm::Matrix && GemmForm::best(device) != form {
+                continue;
+            }
+            for tile in [GemmTile::Wide, GemmTile::Few] {
+                let mut out = device.alloc::<f32>(c.want.len())?;
+                out.fill(POISON)?;
+                let tiles = device.upload(&expert_tiles(c.groups.iter().copied(), tile.shape(dtype).1))?;
+                let items = match shape.experts {
+                    0 => GemmItems::All(shape.tokens),
+                    _ => GemmItems::Grouped { tiles: &tiles, act_rows: &act_rows, out_rows: &out_rows },
+                };
+                gemm(device, form, tile, &w, &acts, &items, &out)?;
+                let got = out.read()?;
+                let scale = c.exact.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
+                let errors = got.iter().zip(&c.exact).filter(|(g, _)| !g.is_nan()).map(|(g, e)| (f64::from(*g) - e).abs() / scale);
+                let error = errors.fold(0.0, f64::max);
+                let Shape { tokens, experts, .. } = shape;
+                report(CaseReport {
+                    suite: "gemm_parity",
+                    case: format!("{dtype} {cols}->{rows} x {tokens}, {experts} experts, {form:?} {tile:?}"),
+                    compared: got.len() as u64,
+                    differing: differing(&got, &c.want) + u64::from(error > GATE),
+                    max_err64: Some(error),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shim::ShimSide;
+
+    #[test]
+    fn tiles_give_the_definitions_bits_on_every_side() {
+        for side in ShimSide::ALL {
+            let Some(device) = crate::testing::tools(Device::open(side.arch())) else { return };
+            let mut cases = 0;
+            gemm_parity(&device, false, &mut |r| {
+                cases += 1;
+                assert!(r.differing == 0, "{side:?} {r:?}");
+            })
+            .unwrap();
+            assert_eq!(cases, 9 * 4 * 4);
+        }
+    }
+
+    #[test]
+    fn fewer_chains_are_seen() {
+        let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
+        let broken = device.with_defines(&["STRATA_BROKEN"]);
+        for dtype in [DType::Q8_0, DType::Q5_K] {
+            let mut seen = Vec::new();
+            gemm_parity_of(&broken, dtype, false, &mut |r| seen.push(r.differing > 0)).unwrap();
+            // all but the shape of a single block
+            assert!(seen.iter().filter(|s| **s).count() >= seen.len() / 2, "{dtype}: {seen:?}");
+        }
+    }
+}
