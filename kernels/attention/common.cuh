@@ -5,6 +5,11 @@
 #include "common/math.cuh"
 #include "side/side.cuh"
 
+// Suites compile a kernel with STRATA_BROKEN = 1.. to see that they notice.
+#ifndef STRATA_BROKEN
+#define STRATA_BROKEN 0
+#endif
+
 constexpr u32 HEAD_DIM = 256;  // values of a head
 constexpr u32 CHUNK = 64;      // selected cells of a chunk
 constexpr u32 GROUP_MAX = 12;  // query heads of a KV head
@@ -49,7 +54,11 @@ DEVICE Softmax chunk_softmax(const f32* scores, const i32* rows, u32 head, u32 j
     }
     m = max16(m);
     UNROLL for (int k = 0; k < 4; k++) p[k] = live[k] ? exp_(s[k] - m) : 0.0f;
+#if STRATA_BROKEN == 1
+    return Softmax{m, sum16((p[0] + p[1]) + (p[2] + p[3]))};  // for the suites: another tree
+#else
     return Softmax{m, sum16((p[0] + p[2]) + (p[1] + p[3]))};
+#endif
 }
 
 // Three digit planes of up to four values, a byte each.

@@ -169,7 +169,7 @@ KERNEL(256) attn_chunk_int8_dot(CHUNK_ARGS) {
 }
 
 // k8v4: keys by digits, values in floats.
-template <bool TILES> DEVICE void chunk_k8v4(CHUNK_ARGS) {
+template <bool TILES, bool PLAIN> DEVICE void chunk_k8v4(CHUNK_ARGS) {
     SHARED(u32, words, [DIGIT_WORDS]);  // queries, then weights
     SHARED(f32, scores, [GROUP_MAX * CHUNK]);
     SHARED(U2, key_scales, [CHUNK]);
@@ -197,9 +197,11 @@ template <bool TILES> DEVICE void chunk_k8v4(CHUNK_ARGS) {
 #endif
     if constexpr (!TILES) dot_scores(key, t & 63u, group, words, query_scale, key_scales, scores);
     barrier_lds();
-    float_tail<Q4Rows>(v, vs, rows, cells, scores, (f32*)words, m, l, acc, group);
+    if constexpr (PLAIN) plain_tail<Q4Rows>(v, vs, rows, cells, scores, (f32*)words, m, l, acc, group);
+    else float_tail<Q4Rows>(v, vs, rows, cells, scores, (f32*)words, m, l, acc, group);
 }
-KERNEL(256) attn_chunk_k8v4_dot(CHUNK_ARGS) { chunk_k8v4<false>(CHUNK_PASS); }
+KERNEL(256) attn_chunk_k8v4_dot(CHUNK_ARGS) { chunk_k8v4<false, false>(CHUNK_PASS); }
+KERNEL(256) attn_chunk_k8v4_plain(CHUNK_ARGS) { chunk_k8v4<false, true>(CHUNK_PASS); }
 #if STRATA_CUDA
-KERNEL(256) attn_chunk_k8v4_tiles8(CHUNK_ARGS) { chunk_k8v4<true>(CHUNK_PASS); }
+KERNEL(256) attn_chunk_k8v4_tiles8(CHUNK_ARGS) { chunk_k8v4<true, false>(CHUNK_PASS); }
 #endif

@@ -55,27 +55,7 @@ template <class Rows> DEVICE void chunk_plain(CHUNK_ARGS) {
         }
     }
     barrier_lds();
-    u32 head = thread_x() >> 4, j = thread_x() & 15u;
-    f32 p[4];
-    Softmax s = chunk_softmax(scores, rows, smaller(head, GROUP_MAX - 1), j, p);
-    store_softmax(m, l, group, head, j, s);
-    f32* weights = (f32*)query;
-    if (head < GROUP_MAX) {
-        UNROLL for (u32 i = 0; i < 4; i++) weights[head * CHUNK + j + 16u * i] = p[i];
-    }
-    barrier_lds();
-    u32 t = thread_x() & 63u;
-    f32* to = acc + chunk_slot(group) * HEAD_DIM;
-    NO_UNROLL for (u32 h = thread_x() >> 6; (i32)h < group; h += 4) {
-        f32 sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        NO_UNROLL for (u32 c = 0; c < cells; c++) {
-            if (rows[c] < 0) continue;
-            f32 x[4], e = weights[h * CHUNK + c];
-            Rows::decode(Rows::four(v, vs, rows[c], t), t, x);
-            UNROLL for (int i = 0; i < 4; i++) sum[i] = fma_(e, x[i], sum[i]);
-        }
-        UNROLL for (int i = 0; i < 4; i++) to[h * HEAD_DIM + Rows::dim(t, i)] = sum[i];
-    }
+    plain_tail<Rows>(v, vs, rows, cells, scores, (f32*)query, m, l, acc, group);
 }
 KERNEL(256) attn_chunk_fp16_plain(CHUNK_ARGS) { chunk_plain<HalfRows>(CHUNK_PASS); }
 KERNEL(256) attn_chunk_q4_0_plain(CHUNK_ARGS) { chunk_plain<Q4Rows>(CHUNK_PASS); }
