@@ -1,10 +1,13 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+mod attn_data;
+mod qsa_merge;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
 use strata_cpu::parity::CaseReport;
+pub use qsa_merge::qsa_merge_daily_parity;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -18,8 +21,10 @@ pub struct Suite {
 }
 
 /// Every suite.
-pub static SUITES: &[Suite] =
-    &[Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity }];
+pub static SUITES: &[Suite] = &[
+    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
+    Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
+];
 
 /// Counts the words in which two arrays differ.
 pub(crate) fn differing<T: bytemuck::Pod>(got: &[T], want: &[T]) -> u64 {
