@@ -2,6 +2,7 @@
 #pragma once
 #define STRATA_CUDA 1
 #define STRATA_HIP 0
+#define STRATA_WMMA 0
 #ifndef STRATA_SM
 #define STRATA_SM (__CUDA_ARCH__)
 #endif

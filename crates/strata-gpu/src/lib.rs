@@ -4,6 +4,7 @@
 //! launchers that choose among exact variants, and the suites that compare every variant with the CPU's definitions by bits.
 //! [`shim`] runs the same device code on the CPU, one fiber a thread.
 
+pub mod attention;
 pub mod bench;
 pub mod compile;
 pub mod device;

@@ -12,6 +12,22 @@ use strata_ops::rope::{RopeScaling, RopeTable};
 
 crate::versions! { mod reference = strata_ops::qsa::attend::attend_head; (kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) }
 
+crate::versions! { mod paged = strata_ops::qsa::attend::attend_head_paged; (kv: &KvRows<'_>, pages: &[i32], kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) }
+
+/// One head by the definition under a page table ([`attend_head_paged`](strata_ops::qsa::attend::attend_head_paged)),
+/// compiled for this CPU: for suites of other backends.
+pub fn reference_head_paged(
+    kv: &KvRows<'_>,
+    pages: &[i32],
+    kv_head: usize,
+    q: &[f32; HEAD_DIM],
+    cells: &[i32],
+    out: &mut [f32; HEAD_DIM],
+) {
+    // SAFETY: the level is one of this CPU's.
+    unsafe { paged::pick(crate::simd::Simd::best())(kv, pages, kv_head, q, cells, out) };
+}
+
 /// One head by the definition.
 pub(crate) fn reference_head(kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) {
     // SAFETY: the scalar level runs on every CPU.
@@ -130,18 +146,20 @@ fn run_row(pool: &Pool, kernels: &QsaKernels, cache: &QsaCache, ids: &[i32], q: 
     }
     for h in [0, heads - 1] {
         let r = h * HEAD_DIM..(h + 1) * HEAD_DIM;
-        let exact = attention_f64(&kv, h / (heads / kv.kv_heads), &q[r.clone()], ids);
+        let kv_head = h / (heads / kv.kv_heads);
+        let rows: Vec<usize> = ids.iter().map(|c| row_of(*c as usize, kv_head, kv.kv_heads)).collect();
+        let exact = attention_f64(&kv, &q[r.clone()], &rows);
         let scale = exact.iter().fold(f64::MIN_POSITIVE, |m, v| m.max(v.abs()));
         let err = got[r].iter().zip(&exact).fold(0.0f64, |m, (a, b)| m.max((f64::from(*a) - b).abs())) / scale;
         case.max_err64 = Some(case.max_err64.unwrap_or(0.0).max(err));
     }
 }
 
-/// Softmax attention of one head in FP64 over the values that the rows decode to.
-pub(crate) fn attention_f64(kv: &KvRows<'_>, kv_head: usize, q: &[f32], ids: &[i32]) -> Vec<f64> {
-    let decode = |rows: &Rows<'_>, cell: i32| {
+/// Softmax attention of one head in FP64 over the values that physical rows decode to.
+pub fn attention_f64(kv: &KvRows<'_>, q: &[f32], selected: &[usize]) -> Vec<f64> {
+    let decode = |rows: &Rows<'_>, row: usize| {
         let mut x = [0.0f32; HEAD_DIM];
-        rows.decode(row_of(cell as usize, kv_head, kv.kv_heads), &mut x);
+        rows.decode(row, &mut x);
         let mut x = x.map(f64::from);
         if let Rows::Q4_0(_) = rows {
             hadamard_f64(&mut x);
@@ -149,13 +167,13 @@ pub(crate) fn attention_f64(kv: &KvRows<'_>, kv_head: usize, q: &[f32], ids: &[i
         x
     };
     let scores: Vec<f64> =
-        ids.iter().map(|c| decode(&kv.k, *c).iter().zip(q).map(|(a, b)| a * f64::from(*b)).sum::<f64>() / 16.0).collect();
+        selected.iter().map(|r| decode(&kv.k, *r).iter().zip(q).map(|(a, b)| a * f64::from(*b)).sum::<f64>() / 16.0).collect();
     let top = scores.iter().fold(f64::MIN, |m, s| m.max(*s));
     let (mut sum, mut out) = (0.0, vec![0.0; HEAD_DIM]);
-    for (c, s) in ids.iter().zip(&scores) {
+    for (r, s) in selected.iter().zip(&scores) {
         let p = (s - top).exp();
         sum += p;
-        for (o, v) in out.iter_mut().zip(decode(&kv.v, *c)) {
+        for (o, v) in out.iter_mut().zip(decode(&kv.v, *r)) {
             *o += p * v;
         }
     }

@@ -3,7 +3,7 @@
 use super::digits::{amax, digits, integer, join, scale_of};
 use super::hadamard::hadamard_in_place;
 use super::kv::{KvRows, Rows, f16_to_f32};
-use super::{CHUNK, GROUPS, HEAD_DIM, INT8_GROUP, row_of};
+use super::{BLOCK, CHUNK, GROUPS, HEAD_DIM, INT8_GROUP, row_of};
 use crate::math::{butterfly, exp};
 
 /// Running result of the merge of chunks: largest score, sum of weights, weighted values.
@@ -100,45 +100,46 @@ pub fn dot_int8(codes: &[i8], scales: &[u16], q: &DigitRow<HEAD_DIM>) -> f32 {
     sum
 }
 
-/// Attention of one query head over up to [`CHUNK`] cells: the largest score, the sum of the weights
-/// `exp(score - largest)`, and the weighted values (in the rotated space if value rows are q4_0).
+/// Attention of one query head over up to [`CHUNK`] physical rows, `None` where a cell is masked: the largest score, the
+/// sum of the weights `exp(score - largest)`, and the weighted values (in the rotated space if value rows are q4_0). A
+/// masked cell weighs nothing; with no live cell the largest score is `-f32::MAX`.
 #[inline(always)]
-pub fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &Query, cells: &[i32]) -> (f32, f32, [f32; HEAD_DIM]) {
-    let row = |c: &i32| row_of(*c as usize, kv_head, kv.kv_heads);
+pub fn chunk(kv: &KvRows<'_>, q: &Query, rows: &[Option<usize>]) -> (f32, f32, [f32; HEAD_DIM]) {
     let mut p = [0.0f32; CHUNK];
     let mut m = -f32::MAX;
-    for (s, c) in p.iter_mut().zip(cells) {
+    for (s, row) in p.iter_mut().zip(rows) {
+        let Some(r) = *row else { continue };
         let dot = match kv.k {
             Rows::Int8 { codes, scales } => {
-                let r = row(c);
                 dot_int8(&codes[r * HEAD_DIM..(r + 1) * HEAD_DIM], &scales[r * GROUPS..(r + 1) * GROUPS], &q.digits)
             }
-            rows => {
+            keys => {
                 let mut k = [0.0; HEAD_DIM];
-                rows.decode(row(c), &mut k);
+                keys.decode(r, &mut k);
                 dot_f32(&k, &q.q)
             }
         };
         *s = dot * 0.0625;
         m = if *s > m { *s } else { m };
     }
-    for s in &mut p[..cells.len()] {
-        *s = exp(*s - m);
+    for (s, row) in p.iter_mut().zip(rows) {
+        *s = if row.is_some() { exp(*s - m) } else { 0.0 };
     }
     let l = butterfly::<32>(std::array::from_fn(|i| p[i] + p[i + 32]));
     let mut acc = [0.0f32; HEAD_DIM];
+    let live = || rows.iter().enumerate().filter_map(|(i, row)| row.map(|r| (i, r)));
     match kv.v {
         Rows::Int8 { codes, scales } => {
             for g in 0..GROUPS {
                 let mut x = [0.0f32; CHUNK];
-                for ((x, c), p) in x.iter_mut().zip(cells).zip(&p) {
-                    *x = p * f16_to_f32(scales[row(c) * GROUPS + g]);
+                for (i, r) in live() {
+                    x[i] = p[i] * f16_to_f32(scales[r * GROUPS + g]);
                 }
-                let x = DigitRow::<CHUNK>::new(&x[..cells.len()]);
+                let x = DigitRow::<CHUNK>::new(&x[..rows.len()]);
                 for d in g * INT8_GROUP..(g + 1) * INT8_GROUP {
                     let mut s = [0i32; 3];
-                    for (i, c) in cells.iter().enumerate() {
-                        let v = i32::from(codes[row(c) * HEAD_DIM + d]);
+                    for (i, r) in live() {
+                        let v = i32::from(codes[r * HEAD_DIM + d]);
                         for (s, x) in s.iter_mut().zip(&x.d) {
                             *s += i32::from(x[i]) * v;
                         }
@@ -147,12 +148,12 @@ pub fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &Query, cells: &[i32]) -> (f32,
                 }
             }
         }
-        rows => {
+        values => {
             let mut v = [0.0; HEAD_DIM];
-            for (c, p) in cells.iter().zip(&p) {
-                rows.decode(row(c), &mut v);
+            for (i, r) in live() {
+                values.decode(r, &mut v);
                 for (a, v) in acc.iter_mut().zip(&v) {
-                    *a = p.mul_add(*v, *a);
+                    *a = p[i].mul_add(*v, *a);
                 }
             }
         }
@@ -184,11 +185,43 @@ impl Query {
 /// No cell gives +0.
 #[inline(always)]
 pub fn attend_head(kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) {
+    attend_rows(kv, q, cells, |c| Some(row_of(c, kv_head, kv.kv_heads)), out);
+}
+
+/// [`attend_head`] under a page table: cell c is on page `pages[c / 4]`. A page below 0 is not resident: its cells are
+/// masked. Chunks are counted over all selected cells; one without a live cell is skipped.
+#[inline(always)]
+pub fn attend_head_paged(
+    kv: &KvRows<'_>,
+    pages: &[i32],
+    kv_head: usize,
+    q: &[f32; HEAD_DIM],
+    cells: &[i32],
+    out: &mut [f32; HEAD_DIM],
+) {
+    let row = |c: usize| usize::try_from(pages[c / BLOCK]).ok().map(|page| row_of(page * BLOCK + c % BLOCK, kv_head, kv.kv_heads));
+    attend_rows(kv, q, cells, row, out);
+}
+
+#[inline(always)]
+fn attend_rows(
+    kv: &KvRows<'_>,
+    q: &[f32; HEAD_DIM],
+    cells: &[i32],
+    row: impl Fn(usize) -> Option<usize>,
+    out: &mut [f32; HEAD_DIM],
+) {
     let q = Query::new(&kv.k, q);
     let mut state = Merge::default();
     for cells in cells.chunks(CHUNK) {
-        let (m, l, acc) = chunk(kv, kv_head, &q, cells);
-        state.push(m, l, &acc);
+        let mut rows = [None; CHUNK];
+        for (r, c) in rows.iter_mut().zip(cells) {
+            *r = row(*c as usize);
+        }
+        if rows.iter().any(Option::is_some) {
+            let (m, l, acc) = chunk(kv, &q, &rows[..cells.len()]);
+            state.push(m, l, &acc);
+        }
     }
     state.finish(out);
     if let Rows::Q4_0(_) = kv.v {
