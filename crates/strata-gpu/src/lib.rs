@@ -5,6 +5,7 @@
 //! [`shim`] runs the same device code on the CPU, one fiber a thread.
 
 pub mod attention;
+pub mod audit;
 pub mod bench;
 pub mod compile;
 pub mod device;

@@ -7,7 +7,7 @@ pub(crate) mod toolchain;
 
 pub use embedded::embedded;
 pub use toolchain::{
-    COMMON, Cache, Image, Vendor, clang_version, compiler, image, image_in, llvm_tool, nvrtc_version, sm_number, supports,
+    COMMON, Cache, Image, Vendor, clang_version, compiler, image, image_in, llvm_tool, nvrtc_path, nvrtc_version, sm_number, supports,
 };
 
 use crate::error::{GpuError, Result};

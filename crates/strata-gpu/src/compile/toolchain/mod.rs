@@ -104,6 +104,11 @@ pub fn compiler(arch: &str) -> Result<String> {
     }
 }
 
+/// Where NVRTC lies; a bare name when the system found it.
+pub fn nvrtc_path() -> Result<&'static std::path::Path> {
+    nvrtc::open().map(|n| n.path.as_path())
+}
+
 /// Whether the compiler that is here knows the architecture.
 pub fn supports(arch: &str) -> bool {
     match Vendor::of(arch) {
