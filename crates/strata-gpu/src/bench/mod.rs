@@ -1,8 +1,10 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
 mod limits;
+mod qsa_scores;
 
 pub use limits::{Limits, read_time};
+pub use qsa_scores::{PROMPT, qsa_rows_bench, qsa_scores_bench};
 
 use crate::device::Device;
 use crate::driver::Handle;
