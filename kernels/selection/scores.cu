@@ -1,5 +1,10 @@
-// Exact block scorers, one wave a block or a set of blocks (KERNELS: block scorer). Scores of blocks 0..n_bid of each query;
+// Exact block scorers, one wave a block or a set of blocks. Scores of blocks 0..n_bid of each query;
 // what a query scores is read from its step record, so that a captured launch serves later steps.
+//
+// The kernels of decode hold eight keys a wave, so that 4 KiB are on their way before any math, and reduce their 32 dots a
+// query together: 31 exchanges instead of 160. That takes more registers than the published kernels, which hold one key
+// (gfx1201: multi 92 for 65, slots 75 for 38, rows<1..8> 75..201 for 39..167; warp 24 as published, tail 25 for 21: its
+// four heads are reduced together too). Nothing spills.
 #include "selection/scores.cuh"
 
 // One wave a (query, block): grid (blocks / 8, queries).

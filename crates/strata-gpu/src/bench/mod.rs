@@ -1,6 +1,7 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
 mod limits;
+mod qsa_scores;
 
 pub use limits::{Limits, read_time};
 
@@ -23,8 +24,21 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub static BENCHES: &[Bench] =
-    &[Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench }];
+pub static BENCHES: &[Bench] = &[
+    Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench },
+    Bench {
+        name: "qsa_rows_bench",
+        about: "block scores of decode, 1 to 8 queries: multi against rows",
+        numbers: "context capacity",
+        run: qsa_scores::qsa_rows_bench,
+    },
+    Bench {
+        name: "qsa_scores_bench",
+        about: "block scores of prompts: every scorer, errors of those on matrix units",
+        numbers: "context queries repetitions capacity",
+        run: qsa_scores::qsa_scores_bench,
+    },
+];
 
 /// Time of one launch: median and spread over samples, microseconds.
 #[derive(Clone, Copy, Debug)]

@@ -71,7 +71,7 @@ pub(crate) fn gate(inputs: &SelectInputs, n_kv: &[usize], stride: usize, exact: 
         exact,
         matrix: errors().fold(0.0, |a: f64, b| a.max(*b)) / scale,
         compared: n_kv.iter().map(|n| (n / BLOCK + 1) as u64).sum(),
-        missed: errors().filter(|e| !(**e <= limit)).count() as u64,
+        missed: errors().filter(|e| e.is_nan() || **e > limit).count() as u64,
     }
 }
 

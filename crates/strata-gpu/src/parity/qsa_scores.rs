@@ -151,7 +151,7 @@ fn slots(device: &Device, case: &ScoreCase, capacity: usize) -> Result<(u64, u64
         buffers.push((device.upload(&s.pooled)?, device.upload(&s.dead)?));
     }
     let mut addresses = [Vec::new(), Vec::new()];
-    for i in 0..case.queries {
+    for (i, &cells) in n_kv.iter().enumerate() {
         let slot = i % own.len();
         addresses[0].push(buffers[slot].0.address());
         addresses[1].push(buffers[slot].1.address());
@@ -160,7 +160,7 @@ fn slots(device: &Device, case: &ScoreCase, capacity: usize) -> Result<(u64, u64
             dead: own[slot].dead,
             q: own[0].q[i * QUERY_DIM..(i + 1) * QUERY_DIM].to_vec(),
         };
-        reference_scores(&of_slot, &|_| n_kv[i], max_blocks, &mut loaded.want[i * max_blocks..(i + 1) * max_blocks]);
+        reference_scores(&of_slot, &|_| cells, max_blocks, &mut loaded.want[i * max_blocks..(i + 1) * max_blocks]);
     }
     let (pooled, dead) = (device.upload(&addresses[0])?, device.upload(&addresses[1])?);
     loaded.arm(&|l| score_slots(device, &pooled, &dead, &l.scoring(None)))
