@@ -28,6 +28,14 @@ template <class T> DEVICE T lane_get(T v, u32 src) {
     return from_bits<T>(amd_bpermute(src << 2, to_bits(v)));
 #endif
 }
+// The value of lane `src`, which all lanes name alike.
+template <class T> DEVICE T lane_read(T v, u32 src) {
+#if STRATA_CUDA
+    return from_bits<T>(nv_shfl(to_bits(v), src));
+#else
+    return from_bits<T>(amd_readlane(to_bits(v), src));
+#endif
+}
 // The value of lane - by; a lane below `by` keeps its own.
 template <class T> DEVICE T lane_up(T v, u32 by) { return lane_get(v, lane() >= by ? lane() - by : lane()); }
 DEVICE u32 ballot(bool p) {
@@ -119,3 +127,10 @@ DEVICE u32 byte_transpose_quad(u32 v) {
     return upper ? byte_permute<0x3276>(v, far) : byte_permute<0x5410>(v, far);
 }
 DEVICE f32 float_of_bf16(u16 h) { return float_of_bits((u32)h << 16); }
+
+#if STRATA_CUDA && STRATA_SM >= 900
+DEVICE void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
+}
+#endif

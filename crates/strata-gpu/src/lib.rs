@@ -11,6 +11,7 @@ pub mod driver;
 pub mod error;
 pub mod parity;
 pub mod registry;
+pub mod selection;
 pub mod shim;
 pub mod sources;
 #[cfg(test)]

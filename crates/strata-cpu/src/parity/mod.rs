@@ -7,7 +7,7 @@ mod qsa_attn;
 pub mod rng;
 
 pub use ops::{ops_parity, ops_parity_of};
-pub use qsa::{qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
+pub use qsa::{TOPK_CAPACITY, TopkCase, qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
 pub use qsa_attn::{qsa_attn_parity, qsa_attn_parity_of};
 #[cfg(test)]
 pub(crate) use {qsa::sorted, qsa_attn::reference_head};

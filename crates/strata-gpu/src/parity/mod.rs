@@ -1,10 +1,12 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+mod qsa_topk;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
 use strata_cpu::parity::CaseReport;
+pub use qsa_topk::qsa_topk_active_parity;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -18,8 +20,10 @@ pub struct Suite {
 }
 
 /// Every suite.
-pub static SUITES: &[Suite] =
-    &[Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity }];
+pub static SUITES: &[Suite] = &[
+    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
+    Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
+];
 
 /// Counts the words in which two arrays differ.
 pub(crate) fn differing<T: bytemuck::Pod>(got: &[T], want: &[T]) -> u64 {

@@ -1,0 +1,4 @@
+//! Selection of cells: block scores, then the best blocks.
+
+pub mod topk;
+pub mod topk_table;
