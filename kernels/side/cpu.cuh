@@ -54,6 +54,8 @@ struct Fiber {
     Group* group;
     u32 thread;
     bool done;
+    bool in_cluster_wait;
+    u32 cluster_turn;  // when it last arrived at the cluster's barrier
     u32 batches;   // async copies: batches committed so far
     u32 copies;
     Copy pending[64];
@@ -79,6 +81,7 @@ extern thread_local Run* run;
 [[noreturn]] void fail(const char* what);
 void wait_wave(Wave& w, int what);
 void wait_group();
+void arrive_cluster();
 void wait_cluster();
 u32 shared_site(u32 bytes);
 
@@ -86,6 +89,7 @@ DEVICE Fiber& self() { return run->fibers[run->current]; }
 DEVICE Wave& wave_of() { Fiber& f = self(); return f.group->waves[f.thread >> 5]; }
 
 enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_, matrix_ };
+enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_ };
 
 // Shows `n` words to the wave, waits until every lane has, and gives the buffer.
 template <u32 n> DEVICE u64 (*show(int what, const u64 (&words)[n]))[8] {
@@ -248,7 +252,9 @@ DEVICE void nv_mma_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 }
 DEVICE u32 nv_tf32(f32 x) { return (bits_of(x) + 0x1000u) & ~0x1fffu; }
 DEVICE u32 cluster_rank() { return shim::self().group->rank; }
-DEVICE void cluster_sync() { shim::wait_cluster(); }
+DEVICE void cluster_arrive() { shim::arrive_cluster(); }
+DEVICE void cluster_arrive_relaxed() { shim::arrive_cluster(); }
+DEVICE void cluster_wait() { shim::wait_cluster(); }
 template <class T> DEVICE T* cluster_shared(T* p, u32 rank) {
     return (T*)((unsigned char*)p - shim::self().group->shared + shim::run->groups[rank].shared);
 }

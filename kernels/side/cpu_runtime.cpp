@@ -104,16 +104,22 @@ void wait_group() {
     release_group(g, run->current);
     if (g.turn == turn) go_on();
 }
-void wait_cluster() {
+void arrive_cluster() {
     Run& r = *run;
-    u32 turn = r.cluster_turn;
-    if (++r.cluster_arrived == r.count) {
-        r.cluster_arrived = 0;
-        r.cluster_turn++;
-        for (u32 i = 0; i < r.count; i++)
-            if (i != r.current) ready(i);
+    self().cluster_turn = r.cluster_turn;
+    if (++r.cluster_arrived < r.count) return;
+    r.cluster_arrived = 0;
+    r.cluster_turn++;
+    for (u32 i = 0; i < r.count; i++) {
+        if (r.fibers[i].in_cluster_wait) ready(i);
+        r.fibers[i].in_cluster_wait = false;
     }
-    if (r.cluster_turn == turn) go_on();
+}
+void wait_cluster() {
+    Fiber& f = self();
+    if (f.cluster_turn != run->cluster_turn) return;
+    f.in_cluster_wait = true;
+    go_on();
 }
 
 struct Launch {
@@ -202,7 +208,7 @@ static void work(const Launch& l, Body b, const void* kernel, void** args, u64 f
                 Fiber& f = fibers[i];
                 f.group = &g;
                 f.thread = t;
-                f.done = false;
+                f.done = f.in_cluster_wait = false;
                 f.batches = f.copies = 0;
                 uintptr_t* s = (uintptr_t*)(stacks + (size_t)(i + 1) * stack_bytes);
                 *--s = 0;

@@ -136,7 +136,11 @@ DEVICE u32 nv_tf32(f32 x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f
 #endif
 #if STRATA_SM >= 900
 DEVICE u32 cluster_rank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-DEVICE void cluster_sync() { asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory"); }
+// The halves of a barrier of the cluster: what was written before any thread's first half is seen after the second.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+// A first half that orders no memory accesses: nothing but "this thread is here".
+DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 // The address that `p`, a shared array of this workgroup, has in workgroup `rank` of the cluster.
 template <class T> DEVICE T* cluster_shared(T* p, u32 rank) {
     u64 r;

@@ -148,3 +148,10 @@ DEVICE u32 byte_transpose_quad(u32 v) {
     return upper ? byte_permute<0x3276>(v, far) : byte_permute<0x5410>(v, far);
 }
 DEVICE f32 float_of_bf16(u16 h) { return float_of_bits((u32)h << 16); }
+
+#if STRATA_CUDA && STRATA_SM >= 900
+DEVICE void cluster_sync() {
+    cluster_arrive();
+    cluster_wait();
+}
+#endif

@@ -8,7 +8,7 @@ pub mod rng;
 
 pub use ops::{ops_parity, ops_parity_of};
 pub use qsa::{ScoreCase, ScoreInputs, reference_scores, score_cases};
-pub use qsa::{qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
+pub use qsa::{TOPK_CAPACITY, TopkCase, qsa_scores_parity, qsa_scores_parity_of, qsa_topk_active_parity, qsa_topk_active_parity_of};
 pub use qsa_attn::{attention_f64, qsa_attn_parity, qsa_attn_parity_of, reference_head_paged};
 #[cfg(test)]
 pub(crate) use {qsa::sorted, qsa_attn::reference_head};

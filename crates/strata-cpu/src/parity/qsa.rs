@@ -14,8 +14,8 @@ use strata_ops::qsa::{BLOCK, HEAD_DIM, INDEX_DIM, selection_width};
 const HEADS: usize = 4;
 /// Widest selection of the published cases.
 const WIDTH: usize = 2051;
-/// Capacity of the published top-k cases.
-const CAPACITY: usize = 262_144;
+/// Capacity in cells of the published top-k cases.
+pub const TOPK_CAPACITY: usize = 262_144;
 
 crate::versions! { mod reference = strata_ops::qsa::score::scores; (pooled: &[f32], dead: &[f32; INDEX_DIM], q: &[f32], n_kv: usize, out: &mut [f32]) }
 crate::versions! { mod reference_top_k = strata_ops::qsa::topk::top_k; (scores: &[f32], n_kv: usize, width: usize, ids: &mut [i32]) -> usize }
@@ -194,11 +194,52 @@ const TOPK_CASES: [(usize, usize, u32); 16] = [
 /// Block counts (the tail included) on both sides of the sizes where a backend changes its kernel.
 const TOPK_EDGES: [usize; 10] = [2_048, 2_049, 4_095, 4_096, 9_216, 9_217, 17_408, 17_409, 33_792, 33_793];
 
-/// Ids of the fast top-k against the definition (and, for the first query of a case, against sorting). The 16
-/// published cases, then the block counts at which GPU backends change kernels; with `full` all queries, else 16 a
-/// case. Both the published width, min(cells, 2,051), and the engine's, the budget and the tail, are compared.
-///
-/// Modes: random scores (0, 3, 4), all 0 (1), block number mod 7 (2). Modes 3 and 4 differ for GPU backends only.
+/// A case of `qsa_topk_active_parity`: query i of n is at position context - n + i.
+#[derive(Clone, Copy, Debug)]
+pub struct TopkCase {
+    pub ctx: usize,
+    pub queries: usize,
+    /// Random scores (0, 3, 4), all 0 (1), block number mod 7 (2). For GPU backends 3 counts no active blocks, 4 too many.
+    pub mode: u32,
+    seed: u64,
+}
+
+impl TopkCase {
+    /// The 16 published cases, then the block counts at which GPU backends change kernels.
+    pub fn all() -> Vec<TopkCase> {
+        let edges = TOPK_EDGES.iter().flat_map(|reach| [(4 * (reach - 1), 8, 0), (4 * (reach - 1) + 3, 8, 0)]);
+        let cases = TOPK_CASES.into_iter().chain(edges).enumerate();
+        cases.map(|(i, (ctx, queries, mode))| TopkCase { ctx, queries, mode, seed: (i as u64) << 32 }).collect()
+    }
+
+    /// Cells that query `q` sees.
+    pub fn cells(&self, q: usize) -> usize {
+        self.ctx - self.queries + q + 1
+    }
+
+    /// Scores of the blocks of query `q`, the tail included.
+    pub fn scores(&self, q: usize, out: &mut [f32]) {
+        let (n_kv, mut rng) = (self.cells(q), Rng::new(self.seed | q as u64));
+        for (j, s) in out[..n_kv / BLOCK + 1].iter_mut().enumerate() {
+            *s = match self.mode {
+                1 => 0.0,
+                2 => (j % 7) as f32,
+                _ => rng.uniform() * 200.0,
+            };
+        }
+        if !n_kv.is_multiple_of(BLOCK) {
+            out[n_kv / BLOCK] += 1e9;
+        }
+    }
+
+    /// The published width of query `q`, min(cells, 2,051), and the engine's, the budget and the tail.
+    pub fn widths(&self, q: usize) -> [usize; 2] {
+        [self.cells(q).min(WIDTH), selection_width(self.cells(q), WIDTH / BLOCK)]
+    }
+}
+
+/// Ids of the fast top-k against the definition (and, for the first query of a case, against sorting), for both widths
+/// of every case; with `full` all queries, else 16 a case.
 pub fn qsa_topk_active_parity(full: bool, report: &mut dyn FnMut(CaseReport)) {
     qsa_topk_active_parity_of(Arm::Fast, full, report);
 }
@@ -206,27 +247,16 @@ pub fn qsa_topk_active_parity(full: bool, report: &mut dyn FnMut(CaseReport)) {
 /// [`qsa_topk_active_parity`] of a chosen arm.
 pub fn qsa_topk_active_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(CaseReport)) {
     let (kernels, pool, shape) = (kernels(arm), Pool::new(super::threads()), shape());
-    let buffers: Vec<_> = (0..pool.threads()).map(|_| Mutex::new((vec![0i32; WIDTH], Select::new(&shape, 1, CAPACITY)))).collect();
-    let edges = TOPK_EDGES.iter().flat_map(|reach| [(4 * (reach - 1), 8, 0), (4 * (reach - 1) + 3, 8, 0)]);
-    for (i, (ctx, nq, mode)) in TOPK_CASES.into_iter().chain(edges).enumerate() {
-        let run = if full { nq } else { nq.min(16) };
+    let buffers: Vec<_> = (0..pool.threads()).map(|_| Mutex::new((vec![0i32; WIDTH], Select::new(&shape, 1, TOPK_CAPACITY)))).collect();
+    for case in TopkCase::all() {
+        let run = if full { case.queries } else { case.queries.min(16) };
         let (compared, differing) = (AtomicU64::new(0), AtomicU64::new(0));
         pool.run(run, &|q, w| {
             let mut buffers = buffers[w].lock().unwrap_or_else(|e| e.into_inner());
             let (want, select) = &mut *buffers;
-            let n_kv = ctx - nq + q + 1;
-            let mut rng = Rng::new((i as u64) << 32 | q as u64);
-            for (j, s) in select.scores[..n_kv / BLOCK + 1].iter_mut().enumerate() {
-                *s = match mode {
-                    1 => 0.0,
-                    2 => (j % 7) as f32,
-                    _ => rng.uniform() * 200.0,
-                };
-            }
-            if !n_kv.is_multiple_of(BLOCK) {
-                select.scores[n_kv / BLOCK] += 1e9;
-            }
-            for width in [n_kv.min(WIDTH), selection_width(n_kv, shape.budget_blocks())] {
+            let n_kv = case.cells(q);
+            case.scores(q, &mut select.scores);
+            for width in case.widths(q) {
                 // SAFETY: the scalar level runs on every CPU.
                 let n = unsafe { reference_top_k::pick(crate::simd::Simd::Scalar)(&select.scores, n_kv, width, want) };
                 let count = |got: &[i32]| {
@@ -242,7 +272,7 @@ pub fn qsa_topk_active_parity_of(arm: Arm, full: bool, report: &mut dyn FnMut(Ca
         });
         report(CaseReport {
             suite: "qsa_topk_active_parity",
-            case: format!("ctx {ctx} nq {nq} mode {mode}"),
+            case: format!("ctx {} nq {} mode {}", case.ctx, case.queries, case.mode),
             compared: compared.into_inner(),
             differing: differing.into_inner(),
             max_err64: None,

@@ -6,6 +6,7 @@ mod mmvq;
 pub(crate) mod qsa_matrix;
 mod qsa_merge;
 pub(crate) mod qsa_scores;
+mod qsa_topk;
 mod words;
 
 use crate::device::Device;
@@ -16,6 +17,7 @@ pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_merge::qsa_merge_daily_parity;
 pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 use strata_cpu::parity::CaseReport;
+pub use qsa_topk::qsa_topk_active_parity;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -42,6 +44,7 @@ pub static SUITES: &[Suite] = &[
         about: "decode attention of four KV formats, chunk kernels and merge",
         run: qsa_merge_daily_parity,
     },
+    Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
 ];
 
 /// Counts the words in which two arrays differ.

@@ -2,3 +2,5 @@
 
 pub mod score_table;
 pub mod scores;
+pub mod topk;
+pub mod topk_table;
