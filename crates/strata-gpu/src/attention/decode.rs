@@ -147,9 +147,8 @@ pub fn launch_merge(
         scratch.acc.arg(),
         out.arg(),
         Arg::I32(selection.chunks() as i32),
-        Arg::I32(group as i32),
     ];
-    device.launch(kernel, grid([heads, selection.queries, 1], 256)?, &args)
+    device.launch(kernel, grid([group, pool.kv_heads(), selection.queries], 256)?, &args)
 }
 
 /// Attention of `heads` heads a query over its selection, by the device's default kernels: the bits of
