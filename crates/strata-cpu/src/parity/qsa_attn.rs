@@ -16,14 +16,7 @@ crate::versions! { mod paged = strata_ops::qsa::attend::attend_head_paged; (kv: 
 
 /// One head by the definition under a page table ([`attend_head_paged`](strata_ops::qsa::attend::attend_head_paged)),
 /// compiled for this CPU: for suites of other backends.
-pub fn reference_head_paged(
-    kv: &KvRows<'_>,
-    pages: &[i32],
-    kv_head: usize,
-    q: &[f32; HEAD_DIM],
-    cells: &[i32],
-    out: &mut [f32; HEAD_DIM],
-) {
+pub fn reference_head_paged(kv: &KvRows<'_>, pages: &[i32], kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) {
     // SAFETY: the level is one of this CPU's.
     unsafe { paged::pick(crate::simd::Simd::best())(kv, pages, kv_head, q, cells, out) };
 }

@@ -140,14 +140,7 @@ pub fn launch_merge(
     selection.check(kernel)?;
     need(kernel, "out", out.len(), selection.queries * heads * HEAD_DIM)?;
     need(kernel, "acc", scratch.acc.len(), selection.queries * heads * selection.chunks() * HEAD_DIM)?;
-    let args = [
-        selection.steps.arg(),
-        scratch.m.arg(),
-        scratch.l.arg(),
-        scratch.acc.arg(),
-        out.arg(),
-        Arg::I32(selection.chunks() as i32),
-    ];
+    let args = [selection.steps.arg(), scratch.m.arg(), scratch.l.arg(), scratch.acc.arg(), out.arg(), Arg::I32(selection.chunks() as i32)];
     device.launch(kernel, grid([group, pool.kv_heads(), selection.queries], 256)?, &args)
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod qsa_scores;
 mod mmvq;
 mod gemm;
 mod attn_data;
+mod kv_append;
 mod qsa_merge;
 mod words;
 
@@ -15,7 +16,9 @@ use strata_cpu::parity::CaseReport;
 pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 pub use gemm::gemm_parity;
+pub use kv_append::kv_append_parity;
 pub use qsa_merge::qsa_merge_daily_parity;
+use strata_cpu::parity::CaseReport;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -41,6 +44,12 @@ pub static SUITES: &[Suite] =
     Suite { name: "gemm_parity", about: "integer product tiles of every format against the definition", run: gemm_parity },
     Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
     Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
+    Suite {
+        name: "qsa_merge_daily_parity",
+        about: "decode attention of four KV formats, chunk kernels and merge",
+        run: qsa_merge_daily_parity,
+    },
+    Suite { name: "kv_append_parity", about: "KV appends in four formats, raw and pooled index keys", run: kv_append_parity },
 ];
 
 /// Counts the words in which two arrays differ.

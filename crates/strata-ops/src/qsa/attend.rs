@@ -191,26 +191,13 @@ pub fn attend_head(kv: &KvRows<'_>, kv_head: usize, q: &[f32; HEAD_DIM], cells: 
 /// [`attend_head`] under a page table: cell c is on page `pages[c / 4]`. A page below 0 is not resident: its cells are
 /// masked. Chunks are counted over all selected cells; one without a live cell is skipped.
 #[inline(always)]
-pub fn attend_head_paged(
-    kv: &KvRows<'_>,
-    pages: &[i32],
-    kv_head: usize,
-    q: &[f32; HEAD_DIM],
-    cells: &[i32],
-    out: &mut [f32; HEAD_DIM],
-) {
+pub fn attend_head_paged(kv: &KvRows<'_>, pages: &[i32], kv_head: usize, q: &[f32; HEAD_DIM], cells: &[i32], out: &mut [f32; HEAD_DIM]) {
     let row = |c: usize| usize::try_from(pages[c / BLOCK]).ok().map(|page| row_of(page * BLOCK + c % BLOCK, kv_head, kv.kv_heads));
     attend_rows(kv, q, cells, row, out);
 }
 
 #[inline(always)]
-fn attend_rows(
-    kv: &KvRows<'_>,
-    q: &[f32; HEAD_DIM],
-    cells: &[i32],
-    row: impl Fn(usize) -> Option<usize>,
-    out: &mut [f32; HEAD_DIM],
-) {
+fn attend_rows(kv: &KvRows<'_>, q: &[f32; HEAD_DIM], cells: &[i32], row: impl Fn(usize) -> Option<usize>, out: &mut [f32; HEAD_DIM]) {
     let q = Query::new(&kv.k, q);
     let mut state = Merge::default();
     for cells in cells.chunks(CHUNK) {
