@@ -85,9 +85,7 @@ u32 shared_site(u32 bytes);
 DEVICE Fiber& self() { return run->fibers[run->current]; }
 DEVICE Wave& wave_of() { Fiber& f = self(); return f.group->waves[f.thread >> 5]; }
 
-enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_ };
-enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, mma_, matrix_ };
-enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, mma_ };
+enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_, matrix_ };
 
 // Shows `n` words to the wave, waits until every lane has, and gives the buffer.
 template <u32 n> DEVICE u64 (*show(int what, const u64 (&words)[n]))[8] {
@@ -283,6 +281,7 @@ DEVICE u32 amd_permlanex16(u32 v, u32 low, u32 high) {
     return shim::from_lane(shim::lanex_, v, ((thread_x() & 16u) ^ 16u) + shim_nibble(low, high));
 }
 DEVICE u32 amd_permlane16(u32 v, u32 low, u32 high) { return shim::from_lane(shim::lane16_, v, (thread_x() & 16u) + shim_nibble(low, high)); }
+DEVICE u32 amd_readlane(u32 v, u32 src) { return shim::from_lane(shim::readlane_, v, src); }
 DEVICE u32 amd_bpermute(u32 byte_address, u32 v) { return shim::from_lane(shim::bpermute_, v, byte_address >> 2); }
 DEVICE u32 amd_perm(u32 high, u32 low, u32 selector) {
     u64 bytes = (u64)high << 32 | low;

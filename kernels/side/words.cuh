@@ -28,6 +28,14 @@ template <class T> DEVICE T lane_get(T v, u32 src) {
     return from_bits<T>(amd_bpermute(src << 2, to_bits(v)));
 #endif
 }
+// The value of lane `src`, which all lanes name alike.
+template <class T> DEVICE T lane_read(T v, u32 src) {
+#if STRATA_CUDA
+    return from_bits<T>(nv_shfl(to_bits(v), src));
+#else
+    return from_bits<T>(amd_readlane(to_bits(v), src));
+#endif
+}
 // The value of lane - by; a lane below `by` keeps its own.
 template <class T> DEVICE T lane_up(T v, u32 by) { return lane_get(v, lane() >= by ? lane() - by : lane()); }
 DEVICE u32 ballot(bool p) {

@@ -1,5 +1,6 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
+mod attn_decode;
 mod limits;
 
 pub use limits::{Limits, read_time};
@@ -23,8 +24,15 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub static BENCHES: &[Bench] =
-    &[Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench }];
+pub static BENCHES: &[Bench] = &[
+    Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench },
+    Bench {
+        name: "attn_decode",
+        about: "decode attention: chunk kernels and merge of four KV formats",
+        numbers: "n_q width",
+        run: attn_decode::attn_decode_bench,
+    },
+];
 
 /// Time of one launch: median and spread over samples, microseconds.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use strata_ops::qsa::kv::{KvKind, KvRows, RowKind, Rows, encode_f16, encode_int8
 use strata_ops::qsa::{BLOCK, GROUPS, HEAD_DIM, Q4_ROW, row_of};
 
 /// One side of a pool on the host.
-pub(super) enum Side {
+pub(crate) enum Side {
     F16(Vec<u16>),
     Int8(Vec<i8>, Vec<u16>),
     Q4(Vec<u8>),
@@ -89,7 +89,7 @@ impl Side {
 }
 
 /// A pool on the host and the page table of its cells.
-pub(super) struct HostPool {
+pub(crate) struct HostPool {
     pub kind: KvKind,
     pub kv_heads: usize,
     pub k: Side,
@@ -153,7 +153,7 @@ impl HostPool {
 }
 
 /// The numbers 0..n in a random order.
-pub(super) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
+pub(crate) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
     let mut p: Vec<i32> = (0..n as i32).collect();
     for i in (1..n).rev() {
         p.swap(i, rng.below(i + 1));
@@ -162,7 +162,7 @@ pub(super) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
 }
 
 /// Selected cells by pattern: a run (often over the hole), ascending with gaps, or in any order with repeats.
-pub(super) fn selection(rng: &mut Rng, pattern: usize, width: usize, cells: usize, hole: &Range<usize>) -> Vec<i32> {
+pub(crate) fn selection(rng: &mut Rng, pattern: usize, width: usize, cells: usize, hole: &Range<usize>) -> Vec<i32> {
     match pattern % 3 {
         0 => {
             let most = cells - width.min(cells);

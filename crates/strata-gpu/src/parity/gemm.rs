@@ -81,7 +81,10 @@ fn case(dtype: DType, shape: &Shape) -> Case {
     let items: Vec<(usize, usize, usize)> = if experts == 0 {
         (0..tokens).map(|t| (0, t, t)).collect()
     } else {
-        groups.iter().flat_map(|(e, a, b)| (*a..*b).map(|i| (*e as usize, act_rows[i as usize] as usize, out_rows[i as usize] as usize))).collect()
+        groups
+            .iter()
+            .flat_map(|(e, a, b)| (*a..*b).map(|i| (*e as usize, act_rows[i as usize] as usize, out_rows[i as usize] as usize)))
+            .collect()
     };
     let mut decoded = vec![0.0; cols];
     for m in 0..matrices {
@@ -101,11 +104,8 @@ fn case(dtype: DType, shape: &Shape) -> Case {
 
 /// The dot product of decoded weights and quantised activations, in f64.
 fn dot64(dtype: DType, w: &[f32], acts: &Acts, t: usize) -> f64 {
-    let (codes, scales, width) = if act_form(dtype) == ActForm::Q256 {
-        (acts.codes256(t), acts.scales256(t), 256)
-    } else {
-        (acts.codes32(t), acts.scales32(t), 32)
-    };
+    let (codes, scales, width) =
+        if act_form(dtype) == ActForm::Q256 { (acts.codes256(t), acts.scales256(t), 256) } else { (acts.codes32(t), acts.scales32(t), 32) };
     w.iter().enumerate().map(|(i, w)| f64::from(*w) * f64::from(codes[i]) * f64::from(scales[i / width])).sum()
 }
 

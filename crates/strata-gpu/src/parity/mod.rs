@@ -1,23 +1,22 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
-pub(crate) mod qsa_matrix;
-pub(crate) mod qsa_scores;
-mod mmvq;
+pub(crate) mod attn_data;
 mod gemm;
-mod attn_data;
 mod kv_append;
+mod mmvq;
+pub(crate) mod qsa_matrix;
 mod qsa_merge;
+pub(crate) mod qsa_scores;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
-pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
-use strata_cpu::parity::CaseReport;
-pub use qsa_matrix::qsa_matrix_gate;
-pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 pub use gemm::gemm_parity;
 pub use kv_append::kv_append_parity;
+pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
+pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_merge::qsa_merge_daily_parity;
+pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 use strata_cpu::parity::CaseReport;
 pub use words::words_parity;
 
@@ -39,11 +38,7 @@ pub static SUITES: &[Suite] = &[
     Suite { name: "qsa_matrix_gate", about: "block scores by matrix instructions, opt-in: error against FP64", run: qsa_matrix_gate },
     Suite { name: "quantize_parity", about: "activations to int8 blocks, one and two orders", run: quantize_parity },
     Suite { name: "mmvq_multi_parity", about: "mat-vec of every format for 1 to 8 columns, and experts", run: mmvq_multi_parity },
-pub static SUITES: &[Suite] =
-    &[
     Suite { name: "gemm_parity", about: "integer product tiles of every format against the definition", run: gemm_parity },
-    Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
-    Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
     Suite {
         name: "qsa_merge_daily_parity",
         about: "decode attention of four KV formats, chunk kernels and merge",

@@ -86,7 +86,8 @@ fn score64(key: &[f32; INDEX_DIM], q: &[f32]) -> f64 {
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn qsa_matrix_gate(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
-    let cases: &[(usize, usize)] = if full { &[(1_111, 64), (8_195, 200), (32_768, 256), (131_072, 256), (262_144, 256)] } else { &[(1_111, 17)] };
+    let cases: &[(usize, usize)] =
+        if full { &[(1_111, 64), (8_195, 200), (32_768, 256), (131_072, 256), (262_144, 256)] } else { &[(1_111, 17)] };
     for &(ctx, queries) in cases {
         let inputs = select_inputs(ctx, queries, ctx as u64);
         let n_kv: Vec<usize> = (0..queries).map(|i| ctx - queries + i + 1).collect();

@@ -141,7 +141,8 @@ pub fn qsa_rows_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseR
 
 /// Queries of sequences of their own, each shorter than the one before; some slots share keys, as sequences of one prefix do.
 fn slots(device: &Device, case: &ScoreCase, capacity: usize) -> Result<(u64, u64)> {
-    let own: Vec<ScoreInputs> = (0..case.queries as u64 / 2 + 1).map(|i| ScoreCase { seed: case.seed + 1_000 * i, ..*case }.inputs()).collect();
+    let own: Vec<ScoreInputs> =
+        (0..case.queries as u64 / 2 + 1).map(|i| ScoreCase { seed: case.seed + 1_000 * i, ..*case }.inputs()).collect();
     let n_kv: Vec<usize> = (0..case.queries).map(|i| (case.ctx * (case.queries - i) / case.queries).max(1)).collect();
     let max_blocks = capacity / BLOCK + 2;
     let mut loaded = Loaded::new(device, &own[0], n_kv.clone(), max_blocks)?;

@@ -63,9 +63,9 @@ pub enum GemmItems<'a> {
 /// items, 0.
 pub fn expert_tiles(groups: impl IntoIterator<Item = (u32, u32, u32)>, tokens: usize) -> Vec<u32> {
     let step = tokens.max(1);
-    let tiles = groups.into_iter().flat_map(|(expert, first, end)| {
-        (first..end).step_by(step).flat_map(move |at| [expert, at, (end - at).min(step as u32), 0])
-    });
+    let tiles = groups
+        .into_iter()
+        .flat_map(|(expert, first, end)| (first..end).step_by(step).flat_map(move |at| [expert, at, (end - at).min(step as u32), 0]));
     tiles.collect()
 }
 

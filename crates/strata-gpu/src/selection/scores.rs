@@ -42,8 +42,7 @@ impl Scorer {
 
     /// Whether it takes so many queries on this device.
     pub fn takes(self, device: &Device, queries: usize) -> bool {
-        (!matches!(self, Scorer::Multi | Scorer::Rows) || queries <= MULTI_QUERIES)
-            && self.kernel(queries).is_some_and(|k| device.has(k))
+        (!matches!(self, Scorer::Multi | Scorer::Rows) || queries <= MULTI_QUERIES) && self.kernel(queries).is_some_and(|k| device.has(k))
     }
 
     /// Its kernel for so many queries.
@@ -199,7 +198,11 @@ pub fn score_slots(device: &Device, pooled: &Buffer<u64>, dead: &Buffer<u64>, s:
     }
     let x = stride_groups(device, 3, s.max_blocks).div_ceil(s.queries.max(1)).max(1) as u32;
     let g = Grid { groups: [x, s.queries as u32, 1], threads: 256, shared: 0, cluster: 1 };
-    device.launch("qsa_scores_slots", g, &[pooled.arg(), dead.arg(), s.q.arg(), s.records.arg(), s.scores.arg(), (s.max_blocks as i32).into()])
+    device.launch(
+        "qsa_scores_slots",
+        g,
+        &[pooled.arg(), dead.arg(), s.q.arg(), s.records.arg(), s.scores.arg(), (s.max_blocks as i32).into()],
+    )
 }
 
 /// Workgroups of a unit that the registers of a rows kernel leave room for.
