@@ -1,5 +1,5 @@
 // The merge of chunks of NUMERICS.md section 3: in ascending order, chunks without a live cell skipped. One workgroup a
-// query head (grid: heads, queries), one thread a dimension.
+// query head (grid: heads of a group, KV heads, queries), one thread a dimension.
 #include "attention/common.cuh"
 
 // Chunks of a step, one a lane. Where registers allow, the next step's partials are read before a step is merged.
@@ -42,27 +42,32 @@ DEVICE f32 rotate_back(f32 x) {
 struct Partials {
     f32 m, l, x[STEP];
 };
+// Chunks `base` on of n; past the end the last again, as a dead one.
 DEVICE Partials load_partials(const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, u64 first, u32 group, u32 base, u32 n) {
     Partials p;
-    UNROLL for (u32 i = 0; i < STEP; i++) p.x[i] = base + i < n ? acc[(first + (u64)(base + i) * group) * HEAD_DIM + thread_x()] : 0.0f;
+    UNROLL for (u32 i = 0; i < STEP; i++) p.x[i] = (acc + (first + (u64)smaller(base + i, n - 1u) * group) * HEAD_DIM)[thread_x()];
     u32 c = base + (lane() & (STEP - 1u));
-    p.m = c < n ? m[first + (u64)c * group] : LOWEST;
-    p.l = c < n ? l[first + (u64)c * group] : 0.0f;
+    u64 at = first + (u64)smaller(c, n - 1u) * group;
+    f32 mc = m[at];
+    p.m = c < n ? mc : LOWEST;
+    p.l = l[at];
     return p;
 }
+constexpr f32 DEAD = 0.0f, LIVE = 1.0f, FIRST = 2.0f;
 
 // out = A / L, or +0 with no live chunk. Chunks past the query's selection are not read. Lane c makes the factors of
 // chunk c of a step: the largest score so far by a scan, then a = exp(M - M'), b = exp(m - M').
 template <bool ROTATED>
-DEVICE void merge_chunks(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks,
-                         i32 group) {
-    u32 head = block_x(), query = block_y(), heads = grid_x(), g = (u32)group;
-    u64 first = ((u64)query * heads + head / g * g) * (u32)chunks + head % g;  // [query][kv head][chunk][group]
-    i32 width = steps[4u * query + 3u];
+DEVICE void merge_chunks(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks) {
+    u32 g = grid_x();
+    u64 kv_head = (u64)block_z() * grid_y() + block_y(), first = kv_head * (u32)chunks * g + block_x();  // [query][kv head][chunk][group]
+    i32 width = steps[4u * block_z() + 3u];
     u32 n = width <= 0 ? 0u : smaller((u32)chunks, ((u32)width + CHUNK - 1u) / CHUNK);
+    SHARED(F4, factors, [8][STEP]);  // of each wave: a, b, l * b, DEAD, LIVE or FIRST
+    F4* mine = factors[wave()];
     f32 top = LOWEST, sum = 0.0f, a = 0.0f;
-    bool any = false;
-    Partials now = load_partials(m, l, acc, first, g, 0, n);
+    Partials now = {};
+    if (n) now = load_partials(m, l, acc, first, g, 0, n);
     NO_UNROLL for (u32 base = 0; base < n; base += STEP) {
         Partials next;
         if constexpr (TWO_STEPS) next = load_partials(m, l, acc, first, g, base + STEP, n);
@@ -70,33 +75,39 @@ DEVICE void merge_chunks(const i32* RESTRICT steps, const f32* RESTRICT m, const
         UNROLL for (u32 by = 1; by < STEP; by <<= 1) high = larger(high, lane_up(high, by));
         f32 before = lane_up(high, 1);
         before = lane() == 0 ? top : before;
-        u32 live = ballot(now.m != LOWEST);
-        f32 fa = exp_(before - high), fb = exp_(now.m - high), fl = now.l * fb;
-        top = lane_read(high, STEP - 1u);
+        top = lane_get(high, STEP - 1u);
+        f32 b = exp_(now.m - high), kind = before == LOWEST ? FIRST : LIVE;
+        F4 factor = {exp_(before - high), b, now.l * b, now.m == LOWEST ? DEAD : kind};
+        wave_sync();
+        if (lane() < STEP) mine[lane()] = factor;
+        wave_sync();
         UNROLL for (u32 i = 0; i < STEP; i++) {
-            f32 wa = lane_read(fa, i), wb = lane_read(fb, i), wl = lane_read(fl, i);
-            bool is_live = live >> i & 1u;
-            // the first live chunk sets the state: its own factor is exp(0) = 1
-            f32 next_sum = any ? fma_(sum, wa, wl) : wl;
+            F4 f = mine[i];
 #if STRATA_BROKEN == 2
-            f32 next_a = any ? fma_(now.x[i], wb, a * wa) : now.x[i];  // for the suites: the other product rounded
+            f32 merged = fma_(now.x[i], f.y, a * f.x);  // for the suites: the other product rounded
 #else
-            f32 next_a = any ? fma_(a, wa, now.x[i] * wb) : now.x[i];
+            f32 merged = fma_(a, f.x, now.x[i] * f.y);
 #endif
-            sum = is_live ? next_sum : sum;
-            a = is_live ? next_a : a;
-            any = any || is_live;
+            f32 total = fma_(sum, f.x, f.z);
+            // the first live chunk sets the state: its own factor is exp(0) = 1
+            merged = f.w == FIRST ? now.x[i] : merged;
+            total = f.w == FIRST ? f.z : total;
+            a = f.w == DEAD ? a : merged;
+            sum = f.w == DEAD ? sum : total;
+            // or the compiler reads every factor at once, at four registers each
+            if (STRATA_HIP && i % 2 == 1) wave_sync();
         }
         if constexpr (TWO_STEPS) now = next;
         else now = load_partials(m, l, acc, first, g, base + STEP, n);
     }
-    f32 r = any ? div_(a, sum) : 0.0f;
+    f32 r = div_(a, sum);
+    r = top == LOWEST ? 0.0f : r;
     if constexpr (ROTATED) r = rotate_back(r);
-    out[((u64)query * heads + head) * HEAD_DIM + thread_x()] = r;
+    out[(kv_head * g + block_x()) * HEAD_DIM + thread_x()] = r;
 }
-KERNEL(256) attn_merge(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks, i32 group) {
-    merge_chunks<false>(steps, m, l, acc, out, chunks, group);
+KERNEL(256) attn_merge(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks) {
+    merge_chunks<false>(steps, m, l, acc, out, chunks);
 }
-KERNEL(256) attn_merge_rotated(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks, i32 group) {
-    merge_chunks<true>(steps, m, l, acc, out, chunks, group);
+KERNEL(256) attn_merge_rotated(const i32* RESTRICT steps, const f32* RESTRICT m, const f32* RESTRICT l, const f32* RESTRICT acc, f32* RESTRICT out, i32 chunks) {
+    merge_chunks<true>(steps, m, l, acc, out, chunks);
 }

@@ -140,16 +140,8 @@ pub fn launch_merge(
     selection.check(kernel)?;
     need(kernel, "out", out.len(), selection.queries * heads * HEAD_DIM)?;
     need(kernel, "acc", scratch.acc.len(), selection.queries * heads * selection.chunks() * HEAD_DIM)?;
-    let args = [
-        selection.steps.arg(),
-        scratch.m.arg(),
-        scratch.l.arg(),
-        scratch.acc.arg(),
-        out.arg(),
-        Arg::I32(selection.chunks() as i32),
-        Arg::I32(group as i32),
-    ];
-    device.launch(kernel, grid([heads, selection.queries, 1], 256)?, &args)
+    let args = [selection.steps.arg(), scratch.m.arg(), scratch.l.arg(), scratch.acc.arg(), out.arg(), Arg::I32(selection.chunks() as i32)];
+    device.launch(kernel, grid([group, pool.kv_heads(), selection.queries], 256)?, &args)
 }
 
 /// Attention of `heads` heads a query over its selection, by the device's default kernels: the bits of

@@ -1,5 +1,6 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
+mod attn_decode;
 mod limits;
 mod qsa_scores;
 
@@ -37,6 +38,10 @@ pub static BENCHES: &[Bench] = &[
         about: "block scores of prompts: every scorer, errors of those on matrix units",
         numbers: "context queries repetitions capacity",
         run: qsa_scores::qsa_scores_bench,
+        name: "attn_decode",
+        about: "decode attention: chunk kernels and merge of four KV formats",
+        numbers: "n_q width",
+        run: attn_decode::attn_decode_bench,
     },
 ];
 

@@ -7,11 +7,11 @@ use crate::error::Result;
 use std::ops::Range;
 use strata_cpu::parity::reference_head_paged;
 use strata_cpu::parity::rng::Rng;
-use strata_ops::qsa::kv::{KvKind, KvRows, RowKind, Rows};
+use strata_ops::qsa::kv::{KvKind, KvRows, RowKind, Rows, encode_f16, encode_int8, encode_q4};
 use strata_ops::qsa::{BLOCK, GROUPS, HEAD_DIM, Q4_ROW, row_of};
 
 /// One side of a pool on the host.
-pub(super) enum Side {
+pub(crate) enum Side {
     F16(Vec<u16>),
     Int8(Vec<i8>, Vec<u16>),
     Q4(Vec<u8>),
@@ -54,6 +54,25 @@ impl Side {
         }
     }
 
+    /// Encodes one row by the definition.
+    pub fn encode(&mut self, row: usize, x: &[f32; HEAD_DIM]) {
+        let r = row * HEAD_DIM..(row + 1) * HEAD_DIM;
+        match self {
+            Side::F16(out) => encode_f16(x, &mut out[r]),
+            Side::Int8(codes, scales) => encode_int8(x, &mut codes[r], &mut scales[row * GROUPS..(row + 1) * GROUPS]),
+            Side::Q4(out) => encode_q4(x, &mut out[row * Q4_ROW..(row + 1) * Q4_ROW]),
+        }
+    }
+
+    /// Codes as bytes, and int8 scales.
+    pub fn parts(&self) -> (&[u8], &[u16]) {
+        match self {
+            Side::F16(x) => (bytemuck::cast_slice(x), &[]),
+            Side::Int8(codes, scales) => (bytemuck::cast_slice(codes), scales),
+            Side::Q4(x) => (x, &[]),
+        }
+    }
+
     pub fn rows(&self) -> Rows<'_> {
         match self {
             Side::F16(x) => Rows::F16(x),
@@ -62,20 +81,15 @@ impl Side {
         }
     }
 
-    fn upload(&self, pool: &mut KvPool, side: usize) -> Result<()> {
-        match self {
-            Side::F16(x) => pool.codes[side].write(bytemuck::cast_slice(x)),
-            Side::Int8(codes, scales) => {
-                pool.codes[side].write(bytemuck::cast_slice(codes))?;
-                pool.scales[side].write(scales)
-            }
-            Side::Q4(x) => pool.codes[side].write(x),
-        }
+    pub fn upload(&self, pool: &mut KvPool, side: usize) -> Result<()> {
+        let (codes, scales) = self.parts();
+        pool.codes[side].write(codes)?;
+        pool.scales[side].write(scales)
     }
 }
 
 /// A pool on the host and the page table of its cells.
-pub(super) struct HostPool {
+pub(crate) struct HostPool {
     pub kind: KvKind,
     pub kv_heads: usize,
     pub k: Side,
@@ -139,7 +153,7 @@ impl HostPool {
 }
 
 /// The numbers 0..n in a random order.
-pub(super) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
+pub(crate) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
     let mut p: Vec<i32> = (0..n as i32).collect();
     for i in (1..n).rev() {
         p.swap(i, rng.below(i + 1));
@@ -148,7 +162,7 @@ pub(super) fn permutation(rng: &mut Rng, n: usize) -> Vec<i32> {
 }
 
 /// Selected cells by pattern: a run (often over the hole), ascending with gaps, or in any order with repeats.
-pub(super) fn selection(rng: &mut Rng, pattern: usize, width: usize, cells: usize, hole: &Range<usize>) -> Vec<i32> {
+pub(crate) fn selection(rng: &mut Rng, pattern: usize, width: usize, cells: usize, hole: &Range<usize>) -> Vec<i32> {
     match pattern % 3 {
         0 => {
             let most = cells - width.min(cells);

@@ -2,6 +2,9 @@
 
 mod attn_data;
 mod gemm;
+pub(crate) mod attn_data;
+mod gemm;
+mod kv_append;
 mod mmvq;
 pub(crate) mod qsa_matrix;
 mod qsa_merge;
@@ -12,6 +15,7 @@ mod words;
 use crate::device::Device;
 use crate::error::Result;
 pub use gemm::gemm_parity;
+pub use kv_append::kv_append_parity;
 pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
 pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_merge::qsa_merge_daily_parity;
@@ -45,6 +49,7 @@ pub static SUITES: &[Suite] = &[
         run: qsa_merge_daily_parity,
     },
     Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
+    Suite { name: "kv_append_parity", about: "KV appends in four formats, raw and pooled index keys", run: kv_append_parity },
 ];
 
 /// Counts the words in which two arrays differ.
