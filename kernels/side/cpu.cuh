@@ -24,6 +24,7 @@
 #define CONSTANT static const
 #define KERNEL(threads) static void
 #define KERNEL_OCC(threads, groups) static void
+#define KERNEL_HELD(threads, groups, waves) static void
 #define RESTRICT __restrict
 #define UNROLL
 #define NO_UNROLL
@@ -84,7 +85,7 @@ u32 shared_site(u32 bytes);
 DEVICE Fiber& self() { return run->fibers[run->current]; }
 DEVICE Wave& wave_of() { Fiber& f = self(); return f.group->waves[f.thread >> 5]; }
 
-enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_ };
+enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_, matrix_ };
 
 // Shows `n` words to the wave, waits until every lane has, and gives the buffer.
 template <u32 n> DEVICE u64 (*show(int what, const u64 (&words)[n]))[8] {
@@ -121,6 +122,7 @@ DEVICE f32 fma_(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 DEVICE f32 div_(f32 a, f32 b) { return a / b; }
 DEVICE f32 sqrt_(f32 a) { return __builtin_sqrtf(a); }
 DEVICE f32 rint_(f32 a) { return __builtin_rintf(a); }
+DEVICE f32 max_(f32 a, f32 b) { return a != a ? b : a < b ? b : a; }
 DEVICE i32 int_of_rounded(f32 a) { return (i32)__builtin_rintf(a); }
 DEVICE f32 float_of_int(i32 a) { return (f32)a; }
 DEVICE f32 float_of_half(u16 h) { return _cvtsh_ss(h); }
@@ -131,6 +133,7 @@ DEVICE u32 leading_zeros(u32 x) { return x ? (u32)__builtin_clz(x) : 32u; }
 DEVICE void barrier() { shim::wait_group(); }
 DEVICE void barrier_lds() { shim::wait_group(); }
 DEVICE void barrier_lds_loads() { shim::wait_group(); }
+DEVICE u32 hidden(u32 v) { return v; }
 DEVICE void wave_sync() { shim::wait_wave(shim::wave_of(), shim::sync_); }
 
 DEVICE u32 atomic_add_shared(u32* p, u32 v) { u32 old = *p; *p = old + v; return old; }
@@ -181,6 +184,20 @@ DEVICE u32 nv_byte_perm(u32 a, u32 b, u32 selector) {
     }
     return r;
 }
+DEVICE void shim_ldmatrix4(u32 (&r)[4], const void* row, bool transposed) {
+    if ((uintptr_t)row & 15u) shim::fail("ldmatrix of an unaligned row");
+    u64 word[1] = {(u64)(uintptr_t)row};
+    auto all = shim::show(shim::matrix_, word);
+    u32 l = thread_x() & 31u;
+    for (u32 m = 0; m < 4; m++) {
+        auto at = [&](u32 i, u32 j) { return (u32)((const u16*)(uintptr_t)all[8 * m + i][0])[j]; };
+        u32 i = l >> 2, j = 2 * (l & 3u);
+        r[m] = transposed ? at(j, i) | at(j + 1, i) << 16 : at(i, j) | at(i, j + 1) << 16;
+    }
+    wave_sync();
+}
+DEVICE void nv_ldmatrix4(u32 (&r)[4], const void* row) { shim_ldmatrix4(r, row, false); }
+DEVICE void nv_ldmatrix4_transposed(u32 (&r)[4], const void* row) { shim_ldmatrix4(r, row, true); }
 DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     u64 words[3] = {(u64)a[1] << 32 | a[0], (u64)a[3] << 32 | a[2], (u64)b[1] << 32 | b[0]};
     auto all = shim::show(shim::mma_, words);

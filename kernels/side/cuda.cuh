@@ -12,6 +12,7 @@
 // A kernel for workgroups of exactly `threads`; the second form asks for `groups` resident workgroups a multiprocessor.
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define KERNEL_OCC(threads, groups) extern "C" __global__ void __launch_bounds__(threads, groups)
+#define KERNEL_HELD(threads, groups, waves) KERNEL_OCC(threads, groups)
 #define SHARED(type, name, dims) __shared__ __align__(16) type name dims
 #define DYN_SHARED(type, name) extern __shared__ __align__(16) unsigned char strata_dyn_shared[]; type* name = (type*)strata_dyn_shared
 #define RESTRICT __restrict__
@@ -31,6 +32,8 @@ DEVICE f32 fma_(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 DEVICE f32 div_(f32 a, f32 b) { return __fdiv_rn(a, b); }
 DEVICE f32 sqrt_(f32 a) { return __fsqrt_rn(a); }
 DEVICE f32 rint_(f32 a) { return rintf(a); }
+// The larger; a NaN is skipped.
+DEVICE f32 max_(f32 a, f32 b) { return fmaxf(a, b); }
 DEVICE i32 int_of_rounded(f32 a) { return __float2int_rn(a); }
 DEVICE f32 float_of_int(i32 a) { return __int2float_rn(a); }
 DEVICE f32 float_of_half(u16 h) { f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
@@ -42,6 +45,8 @@ DEVICE void barrier() { __syncthreads(); }
 DEVICE void barrier_lds() { __syncthreads(); }
 DEVICE void barrier_lds_loads() { __syncthreads(); }
 DEVICE void wave_sync() { __syncwarp(); }
+// The same number, of which the compiler knows nothing: what is computed from it inside a loop stays there.
+DEVICE u32 hidden(u32 v) { asm volatile("" : "+r"(v)); return v; }
 
 DEVICE u32 atomic_add_shared(u32* p, u32 v) { return atomicAdd(p, v); }
 DEVICE u32 atomic_add_global(u32* p, u32 v) { return atomicAdd(p, v); }
@@ -82,6 +87,16 @@ DEVICE u32 nv_ballot(bool p) { return __ballot_sync(0xffffffffu, p); }
 DEVICE u32 nv_match_any(u32 v) { return __match_any_sync(0xffffffffu, v); }
 DEVICE i32 nv_dp4a(i32 a, i32 b, i32 c) { return __dp4a(a, b, c); }
 DEVICE u32 nv_byte_perm(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+// Four 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8 of matrix l / 8 and takes
+// elements (l / 4, 2 (l % 4)) and the next, or of the transposed matrices.
+DEVICE void nv_ldmatrix4(u32 (&r)[4], const void* row) {
+    u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+DEVICE void nv_ldmatrix4_transposed(u32 (&r)[4], const void* row) {
+    u32 at = (u32)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
 
 // C[16][8] += A[16][32] B[32][8], signed bytes.
 DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {

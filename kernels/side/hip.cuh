@@ -16,6 +16,8 @@
 #define CONSTANT static __attribute__((constant)) const
 #define KERNEL(threads) extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads))) void
 #define KERNEL_OCC(threads, groups) KERNEL(threads)
+// The same on NVIDIA; on AMD the compiler is to keep to registers for `waves` waves a SIMD where it can.
+#define KERNEL_HELD(threads, groups, waves) extern "C" __attribute__((global, amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves))) void
 #define SHARED(type, name, dims) static __attribute__((shared, aligned(16))) type name dims
 #define DYN_SHARED(type, name) extern __attribute__((shared, aligned(16))) unsigned char strata_dyn_shared[]; type* name = (type*)strata_dyn_shared
 #define RESTRICT __restrict__
@@ -45,6 +47,8 @@ DEVICE f32 fma_(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
 DEVICE f32 div_(f32 a, f32 b) { return a / b; }
 DEVICE f32 sqrt_(f32 a) { return __builtin_elementwise_sqrt(a); }
 DEVICE f32 rint_(f32 a) { return __builtin_rintf(a); }
+// The larger; a NaN is skipped.
+DEVICE f32 max_(f32 a, f32 b) { return __builtin_fmaxf(a, b); }
 DEVICE i32 int_of_rounded(f32 a) { return (i32)__builtin_rintf(a); }
 DEVICE f32 float_of_int(i32 a) { return (f32)a; }
 DEVICE f32 float_of_half(u16 h) { return (f32)__builtin_bit_cast(_Float16, h); }
@@ -82,6 +86,8 @@ DEVICE void wave_sync() {
     __builtin_amdgcn_wave_barrier();
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
+// The same number, of which the compiler knows nothing: what is computed from it inside a loop stays there.
+DEVICE u32 hidden(u32 v) { asm volatile("" : "+v"(v)); return v; }
 
 typedef __attribute__((address_space(3))) u32 amd_lds_u32;
 DEVICE u32 atomic_add_shared(u32* p, u32 v) { return __hip_atomic_fetch_add((amd_lds_u32*)p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP); }

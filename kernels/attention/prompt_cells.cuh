@@ -1,0 +1,116 @@
+// The cells of a query, chunk after chunk, as physical rows: lane i of a wave holds cells i and i + 32 of a chunk.
+#pragma once
+#include "common/math.cuh"
+
+#define CHUNK_CELLS 64
+#define HEAD_DIM 256
+
+struct alignas(8) F2 { f32 x, y; };
+struct Rows2 { i32 a, b; };  // physical rows, -1 where there is no cell or its page is not resident
+
+// Follows a list of ids ahead of the chunks, so that neither ids nor pages are waited for: `rows` gives the rows of the
+// next chunk and asks for the ids of the one after, `look_up`, called some time later, for their pages.
+struct CellFeed {
+    const i32* ids;
+    const i32* table;
+    i32 width, kv_heads, kv_head, at;
+    Rows2 id, page;
+
+    __device__ inline void ask() {
+        id = Rows2{at < width ? ids[at] : -1, at + 32 < width ? ids[at + 32] : -1};
+        at += CHUNK_CELLS;
+    }
+    __device__ inline void look_up() { page = Rows2{id.a >= 0 ? table[id.a >> 2] : -1, id.b >= 0 ? table[id.b >> 2] : -1}; }
+    __device__ inline void start(const i32* ids_, const i32* table_, i32 width_, i32 kv_heads_, i32 kv_head_) {
+        ids = ids_;
+        table = table_;
+        width = width_;
+        kv_heads = kv_heads_;
+        kv_head = kv_head_;
+        at = (i32)lane();
+        ask();
+        look_up();
+    }
+    __device__ inline i32 row(i32 cell, i32 of_page) const { return of_page < 0 ? -1 : (of_page * kv_heads + kv_head) * 4 + (cell & 3); }
+    __device__ inline Rows2 rows() {
+        Rows2 r = {row(id.a, page.a), row(id.b, page.b)};
+        ask();
+        return r;
+    }
+};
+
+// The largest or the sum of four values over the wave by one tree of 16, 8, 4, 2, 1: lane l ends with that of value l >> 3.
+template <class Op> DEVICE f32 wave_tree4(f32 v0, f32 v1, f32 v2, f32 v3, Op op) {
+    bool upper = lane() & 16u, odd = lane() & 8u;
+    f32 s0 = lane_xor<16>(upper ? v0 : v2), s1 = lane_xor<16>(upper ? v1 : v3);
+    f32 k0 = op(upper ? v2 : v0, s0), k1 = op(upper ? v3 : v1, s1);
+    f32 s = lane_xor<8>(odd ? k0 : k1), k = op(odd ? k1 : k0, s);
+    k = op(k, lane_xor<4>(k));
+    k = op(k, lane_xor<2>(k));
+    return op(k, lane_xor<1>(k));
+}
+// exp_ of x <= 0 (or NaN), the same bits in fewer steps; of other numbers anything.
+DEVICE f32 exp_falling(f32 x) {
+    const f32 magic = 12582912.0f;
+    f32 shifted = fma_(x, 1.44269504088896340736f, magic);
+    f32 n = shifted - magic;
+    f32 r = fma_(n, 2.1219444e-4f, fma_(n, -0.693359375f, x));
+    f32 p = fma_(1.98756915e-4f, r, 1.39819995e-3f);
+    p = fma_(p, r, 8.3334519e-3f);
+    p = fma_(p, r, 4.1665796e-2f);
+    p = fma_(p, r, 1.66666655e-1f);
+    p = fma_(p, r, 5.0000001e-1f);
+    f32 e = fma_(p * r, r, r) + 1.0f;
+    // 2^k: k is in the low bits of `shifted`
+    f32 y = e * float_of_bits((bits_of(shifted) << 23) + 0x3f800000u);
+    return x < -87.0f ? 0.0f : y;
+}
+struct Sum { __device__ inline f32 operator()(f32 a, f32 b) const { return a + b; } };
+struct Largest { __device__ inline f32 operator()(f32 a, f32 b) const { return max_(a, b); } };
+
+// What a wave knows of heads G / 4 * w + l / 8: largest score and sum of weights so far.
+struct Softmax {
+    f32 top, total;
+    bool started;
+};
+// Softmax of heads G / 4 * w.. over a chunk, of which lane l has cells l and l + 32: `score(head, cell)` gives scores,
+// `weight(head, cell, p)` takes weights; the factors of the merge go to `merge`.
+template <int G, class Score, class Weight>
+DEVICE void softmax(u32 l, u32 w, bool valid_a, bool valid_b, bool live, Softmax& state, f32 (*merge)[2], Score score, Weight weight) {
+    constexpr int each = G / 4;
+    f32 a[each], b[each], most[4] = {};
+    UNROLL for (int i = 0; i < each; i++) {
+        a[i] = score(each * w + i, l);
+        b[i] = score(each * w + i, l + 32u);
+        most[i] = max_(valid_a ? a[i] : -3.402823466e+38f, valid_b ? b[i] : -3.402823466e+38f);
+    }
+    const f32 m = wave_tree4(most[0], most[1], most[2], most[3], Largest{});
+    f32 pair[4] = {};
+    UNROLL for (int i = 0; i < each; i++) {
+        const f32 base = lane_get(m, 8u * i);
+        a[i] = valid_a ? exp_falling(a[i] - base) : 0.0f;
+        b[i] = valid_b ? exp_falling(b[i] - base) : 0.0f;
+        weight(each * w + i, l, a[i]);
+        weight(each * w + i, l + 32u, b[i]);
+        pair[i] = a[i] + b[i];
+    }
+    const f32 sum = wave_tree4(pair[0], pair[1], pair[2], pair[3], Sum{});
+    // One of the two factors is exp(0) = 1. A first chunk keeps nothing, a masked one (whose values are +0) takes
+    // nothing: fma(A, 1, 0 * -0) = A.
+    const bool higher = !state.started || m > state.top;
+    const f32 e = exp_falling(higher ? state.top - m : m - state.top);
+    const f32 keep = !live ? 1.0f : !state.started ? 0.0f : higher ? e : 1.0f, take = !live ? -0.0f : higher ? 1.0f : e;
+    state.total = !live ? state.total : !state.started ? sum : fma_(state.total, keep, sum * take);
+    state.top = live && higher ? m : state.top;
+    state.started = state.started || live;
+    if ((l & 7u) == 0u && l >> 3 < (u32)each) {
+        merge[each * w + (l >> 3)][0] = keep;
+        merge[each * w + (l >> 3)][1] = take;
+    }
+}
+// The sums of weights, for all waves: `totals[head][0]`.
+template <int G> DEVICE void share_totals(u32 l, u32 w, const Softmax& state, f32 (*totals)[2]) {
+    barrier_lds();
+    if ((l & 7u) == 0u && l >> 3 < (u32)G / 4u) totals[G / 4 * w + (l >> 3)][0] = state.total;
+    barrier_lds();
+}
