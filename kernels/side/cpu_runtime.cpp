@@ -156,7 +156,7 @@ static void work(const Launch& l, Body b, const void* kernel, void** args, u64 f
     body_args = args;
     u32 cluster = l.cluster ? l.cluster : 1, count = l.threads * cluster;
     u32 waves = (l.threads + 31) / 32;
-    u32 dynamic_at = (u32)((sites.load() + 64 + 1023) & ~63u) + 16384;  // sites first met in this launch fit below
+    u32 dynamic_at = (u32)((sites.load() + 64 + 1023) & ~63u) + 65536;  // sites first met in this launch fit below
     size_t shared_bytes = dynamic_at + l.shared + 64;
     std::vector<Fiber> fibers(count);
     std::vector<Group> groups(cluster);

@@ -1,12 +1,15 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
 mod attn_data;
+mod prompt_attn;
+pub(crate) mod prompt_data;
 mod qsa_merge;
 mod words;
 
 use crate::device::Device;
 use crate::error::Result;
 use strata_cpu::parity::CaseReport;
+pub use prompt_attn::prompt_attn_parity;
 pub use qsa_merge::qsa_merge_daily_parity;
 pub use words::words_parity;
 
@@ -24,6 +27,7 @@ pub struct Suite {
 pub static SUITES: &[Suite] = &[
     Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
     Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
+    Suite { name: "prompt_attn_parity", about: "prompt attention of four KV formats", run: prompt_attn_parity },
 ];
 
 /// Counts the words in which two arrays differ.
