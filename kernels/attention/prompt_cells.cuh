@@ -8,6 +8,35 @@
 struct alignas(8) F2 { f32 x, y; };
 struct Rows2 { i32 a, b; };  // physical rows, -1 where there is no cell or its page is not resident
 
+// What every prompt kernel takes. Query i has its step record at 4 i of `steps` (the width is its last word), its cells at
+// i * cap of `ids` and its page table at i * table_stride of `table`. The grid is queries times KV heads.
+template <class K, class V> struct PromptArgs {
+    const f32* q;
+    const i32* ids;
+    const i32* steps;
+    const i32* table;
+    const K* k;
+    const u16* k_scale;
+    const V* v;
+    const u16* v_scale;
+    f32* out;
+    i32 cap, group, table_stride;
+};
+#define PROMPT_PARAMETERS(K, V)                                                                                                       \
+    const f32 *RESTRICT q, const i32 *RESTRICT ids, const i32 *RESTRICT steps, const i32 *RESTRICT table, const K *RESTRICT k,        \
+        const u16 *RESTRICT k_scale, const V *RESTRICT v, const u16 *RESTRICT v_scale, f32 *RESTRICT out, i32 cap, i32 group, i32 table_stride
+#define PROMPT_ARGUMENTS(K, V) PromptArgs<K, V>{q, ids, steps, table, k, k_scale, v, v_scale, out, cap, group, table_stride}
+
+// What a workgroup does: the first of its query heads among all, cells of the query, chunks of them.
+struct PromptQuery {
+    u64 first_head;
+    i32 width, chunks;
+};
+template <class Args> DEVICE PromptQuery prompt_query(const Args& g) {
+    const i32 width = smaller(g.steps[4 * (u64)block_x() + 3], g.cap);
+    return PromptQuery{((u64)block_x() * grid_y() + block_y()) * (u32)g.group, width, (width + CHUNK_CELLS - 1) / CHUNK_CELLS};
+}
+
 // Follows a list of ids ahead of the chunks, so that neither ids nor pages are waited for: `rows` gives the rows of the
 // next chunk and asks for the ids of the one after, `look_up`, called some time later, for their pages.
 struct CellFeed {
@@ -21,12 +50,12 @@ struct CellFeed {
         at += CHUNK_CELLS;
     }
     __device__ inline void look_up() { page = Rows2{id.a >= 0 ? table[id.a >> 2] : -1, id.b >= 0 ? table[id.b >> 2] : -1}; }
-    __device__ inline void start(const i32* ids_, const i32* table_, i32 width_, i32 kv_heads_, i32 kv_head_) {
-        ids = ids_;
-        table = table_;
-        width = width_;
-        kv_heads = kv_heads_;
-        kv_head = kv_head_;
+    template <class Args> __device__ inline void start(const Args& g, const PromptQuery& query) {
+        ids = g.ids + (u64)block_x() * (u32)g.cap;
+        table = g.table + (u64)block_x() * (u32)g.table_stride;
+        width = query.width;
+        kv_heads = (i32)grid_y();
+        kv_head = (i32)block_y();
         at = (i32)lane();
         ask();
         look_up();
@@ -100,7 +129,11 @@ DEVICE void softmax(u32 l, u32 w, bool valid_a, bool valid_b, bool live, Softmax
     const bool higher = !state.started || m > state.top;
     const f32 e = exp_falling(higher ? state.top - m : m - state.top);
     const f32 keep = !live ? 1.0f : !state.started ? 0.0f : higher ? e : 1.0f, take = !live ? -0.0f : higher ? 1.0f : e;
+#if defined(STRATA_BROKEN)  // what the suite must see: the other product rounded
+    state.total = !live ? state.total : !state.started ? sum : fma_(sum, take, state.total * keep);
+#else
     state.total = !live ? state.total : !state.started ? sum : fma_(state.total, keep, sum * take);
+#endif
     state.top = live && higher ? m : state.top;
     state.started = state.started || live;
     if ((l & 7u) == 0u && l >> 3 < (u32)each) {

@@ -69,20 +69,18 @@ template <int G> DEVICE f32 head_sums(u32 l, f32 (&v)[16]) {
 }
 
 template <int G, class Keys, class Values>
-DEVICE void prompt_float(const f32* q, const u8* k, const u8* v, const i32* table, const i32* ids, const i32* steps, f32* out, i32 stride,
-                         i32 kv_heads, i32 group) {
+DEVICE void prompt_float(const PromptArgs<u8, u8> g) {
     SHARED(FloatShared<G>, shared, [1]);
     FloatShared<G>& s = shared[0];
     const u32 thread = thread_x();
     u32 w = thread >> 5, l = thread & 31u;
-    const u64 first_head = (u64)block_x() * (u32)(kv_heads * group) + block_y() * (u32)group;
-    const i32 width = steps[4 * (u64)block_x() + 3], chunks = (width + CHUNK_CELLS - 1) / CHUNK_CELLS;
+    const PromptQuery at = prompt_query(g);
     CellFeed feed;
-    feed.start(ids + (u64)block_x() * stride, table, width, kv_heads, (i32)block_y());
+    feed.start(g, at);
     for (u32 h = w; h < (u32)G; h += 4) {
         f32 x[8] = {};
-        if ((i32)h < group) {
-            const F4* from = (const F4*)(q + (first_head + h) * HEAD_DIM + 8u * l);
+        if ((i32)h < g.group) {
+            const F4* from = (const F4*)(g.q + (at.first_head + h) * HEAD_DIM + 8u * l);
             const F4 a = from[0], b = from[1];
             x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
         }
@@ -95,7 +93,7 @@ DEVICE void prompt_float(const f32* q, const u8* k, const u8* v, const i32* tabl
     UNROLL for (int h = 0; h < G; h++) sums[h] = F2{-0.0f, -0.0f};
     Softmax state = {0.0f, 0.0f, false};
 
-    NO_UNROLL for (i32 c = 0; c < chunks; c++) {
+    NO_UNROLL for (i32 c = 0; c < at.chunks; c++) {
         // what is read from shared memory here stays in registers for this chunk only
         const u32 again = hidden(thread);
         w = again >> 5;
@@ -115,11 +113,11 @@ DEVICE void prompt_float(const f32* q, const u8* k, const u8* v, const i32* tabl
             }
             const i32 mine = w < 2u ? rows.a : rows.b;
             const u32 first = 16u * (w & 1u);
-            typename Keys::Raw next[2] = {Keys::load(l, k, lane_get(mine, first)), Keys::load(l, k, lane_get(mine, first + 1u))};
+            typename Keys::Raw next[2] = {Keys::load(l, g.k, lane_get(mine, first)), Keys::load(l, g.k, lane_get(mine, first + 1u))};
             NO_UNROLL for (u32 i = 0; i < 16; i += 2) {
                 f32 key[2][8];
                 UNROLL for (u32 j = 0; j < 2; j++) Keys::decode(l, next[j], key[j]);
-                UNROLL for (u32 j = 0; j < 2; j++) next[j] = Keys::load(l, k, lane_get(mine, first + (i + 2u + j & 15u)));
+                UNROLL for (u32 j = 0; j < 2; j++) next[j] = Keys::load(l, g.k, lane_get(mine, first + (i + 2u + j & 15u)));
                 UNROLL for (u32 j = 0; j < 2; j++) {
                     f32 dots[16] = {};
                     UNROLL for (int h = 0; h < G; h++) {
@@ -139,18 +137,14 @@ DEVICE void prompt_float(const f32* q, const u8* k, const u8* v, const i32* tabl
             [&](u32 head, u32 cell) { return s.score[head][cell]; },
             [&](u32 head, u32 cell, f32 p) { s.p[cell * G + head] = p; });
         barrier_lds();
-        merge_values<G, Values>(l, w, v, rows, (u64)live_b << 32 | live_a, s.p, s.merge, sums);
+        merge_values<G, Values>(l, w, g.v, rows, (u64)live_b << 32 | live_a, s.p, s.merge, sums);
     }
     share_totals<G>(l, w, state, s.merge);
-    finish_values<G, Values>(l, w, sums, s.merge, state.started, s.q[0][0][0], out + first_head * HEAD_DIM, group);
+    finish_values<G, Values>(l, w, sums, s.merge, state.started, s.q[0][0][0], g.out + at.first_head * HEAD_DIM, g.group);
 }
 
-#define PROMPT_FLOAT(name, G, Keys, Values, groups, waves)                                                                                     \
-    KERNEL_HELD(128, groups, waves)                                                                                                      \
-    name(const f32* RESTRICT q, const u8* RESTRICT k, const u8* RESTRICT v, const i32* RESTRICT table, const i32* RESTRICT ids,           \
-         const i32* RESTRICT steps, f32* RESTRICT out, i32 stride, i32 kv_heads, i32 group) {                                            \
-        prompt_float<G, Keys, Values>(q, k, v, table, ids, steps, out, stride, kv_heads, group);                                         \
-    }
+#define PROMPT_FLOAT(name, G, Keys, Values, groups, waves) \
+    KERNEL_HELD(128, groups, waves) name(PROMPT_PARAMETERS(u8, u8)) { prompt_float<G, Keys, Values>(PROMPT_ARGUMENTS(u8, u8)); }
 PROMPT_FLOAT(prompt_f16_g8, 8, HalfKeys, HalfValues, 3, 5)
 PROMPT_FLOAT(prompt_f16_g12, 12, HalfKeys, HalfValues, 3, 5)
 PROMPT_FLOAT(prompt_f16_g16, 16, HalfKeys, HalfValues, 2, 4)

@@ -46,19 +46,6 @@ DEVICE void byte_transpose(u32 (&v)[4]) {
 }
 #endif
 
-struct PromptArgs {
-    const f32* q;
-    const i8* k;
-    const u16* k_scale;
-    const i8* v;
-    const u16* v_scale;
-    const i32* table;
-    const i32* ids;
-    const i32* steps;
-    f32* out;
-    i32 stride, kv_heads, group;
-};
-
 // Weights of the lane's cells times the scales of the wave's group, as digits in the layout of B; the scale of each of
 // the lane's sums.
 template <int G>
@@ -155,7 +142,7 @@ DEVICE void weight_digits(u32 l, const f32* p, const f32* v_scale, u32 (&out)[Di
 #endif
 }
 
-template <int G> DEVICE void prompt_int8(const PromptArgs g) {
+template <int G> DEVICE void prompt_int8(const PromptArgs<i8, i8> g) {
     typedef DigitColumns<G> C;
     typedef MatrixS8 X;
 #if STRATA_CUDA
@@ -166,10 +153,9 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
     PromptShared<G>& s = shared[0];
     const u32 thread = thread_x();
     u32 w = thread >> 5, l = thread & 31u;
-    const u64 heads = (u64)g.kv_heads * g.group, first_head = (u64)block_x() * heads + block_y() * (u32)g.group;
-    const i32 width = g.steps[4 * (u64)block_x() + 3], chunks = (width + CHUNK_CELLS - 1) / CHUNK_CELLS;
+    const PromptQuery at = prompt_query(g);
     CellFeed feed;
-    feed.start(g.ids + (u64)block_x() * g.stride, g.table, width, g.kv_heads, (i32)block_y());
+    feed.start(g, at);
     const Rows2 first = feed.rows();
     feed.look_up();
     bool valid_a = first.a >= 0, valid_b = first.b >= 0;
@@ -185,7 +171,7 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
     // the query's digits of this wave's dimensions stay in registers
     u32 q_digits[C::tiles][C::steps][X::B];
     u8* stage = (u8*)s.part;
-    stage_query<G>(g.q + first_head * HEAD_DIM, g.group, stage, s.q_scale);
+    stage_query<G>(g.q + at.first_head * HEAD_DIM, g.group, stage, s.q_scale);
     barrier_lds();
     query_digits<G>(l, w, stage, q_digits);
     barrier_lds();
@@ -195,7 +181,7 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
     UNROLL for (int m = 0; m < 4; m++) UNROLL for (int r = 0; r < C::rows; r++) UNROLL for (int i = 0; i < C::heads; i++) sums[m][r][i] = -0.0f;
     Softmax state = {0.0f, 0.0f, false};
 
-    NO_UNROLL for (i32 c = 0; c < chunks; c++) {
+    NO_UNROLL for (i32 c = 0; c < at.chunks; c++) {
         // addresses are computed anew in each round: they would take a third of the registers
         const u32 again = hidden(thread);
         w = again >> 5;
@@ -219,7 +205,7 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
         s.scale[w][folded(0, l + 32)] = float_of_half(v_scale.b);
         k_scale = load_scales(g.k_scale, next, w);
 #if STRATA_CUDA
-        if (c + 1 < chunks) copy_rows<false>(l, s.keys[w], g.k, 64u * w + 16u * (l & 3u), next);
+        if (c + 1 < at.chunks) copy_rows<false>(l, s.keys[w], g.k, 64u * w + 16u * (l & 3u), next);
         async_commit();
 #else
         u32 value[8][4];  // four cells of dimensions 4 (l % 16)..+3, for each four of this half's cells
@@ -283,7 +269,7 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
         v_scale = load_scales(g.v_scale, next, w);
 #if STRATA_CUDA
         wave_sync();
-        if (c + 1 < chunks) copy_rows<true>(l, s.values[w], g.v, 64u * w + 16u * (l & 3u), next);
+        if (c + 1 < at.chunks) copy_rows<true>(l, s.values[w], g.v, 64u * w + 16u * (l & 3u), next);
         async_commit();
 #endif
         rows = next;
@@ -297,7 +283,7 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
         const u32 head = C::sum_head(l, i);
         if ((i32)head >= g.group) continue;
         const f32 sum = state.started ? s.merge[head][0] : 1.0f;
-        f32* out = g.out + (first_head + head) * HEAD_DIM + 64u * w;
+        f32* out = g.out + (at.first_head + head) * HEAD_DIM + 64u * w;
 #if STRATA_CUDA
         UNROLL for (int m = 0; m < 4; m++) {
             const F2 v = {div_(sums[m][0][i], sum), div_(sums[m][1][i], sum)};
@@ -312,13 +298,8 @@ template <int G> DEVICE void prompt_int8(const PromptArgs g) {
     }
 }
 
-#define PROMPT_INT8(G, groups)                                                                                                                     \
-    KERNEL_HELD(128, groups, 5)                                                                                                                    \
-    prompt_int8_g##G(const f32* RESTRICT q, const i8* RESTRICT k, const u16* RESTRICT k_scale, const i8* RESTRICT v, const u16* RESTRICT v_scale, \
-                     const i32* RESTRICT table, const i32* RESTRICT ids, const i32* RESTRICT steps, f32* RESTRICT out, i32 stride, i32 kv_heads, \
-                     i32 group) {                                                                                                          \
-        prompt_int8<G>(PromptArgs{q, k, k_scale, v, v_scale, table, ids, steps, out, stride, kv_heads, group});                           \
-    }
+#define PROMPT_INT8(G, groups) \
+    KERNEL_HELD(128, groups, 5) prompt_int8_g##G(PROMPT_PARAMETERS(i8, i8)) { prompt_int8<G>(PROMPT_ARGUMENTS(i8, i8)); }
 #if STRATA_CUDA && STRATA_SM != 800 && STRATA_SM != 900 && STRATA_SM != 1000
 #define PROMPT_GROUPS 2  // what shared memory holds
 #else

@@ -15,28 +15,25 @@ template <int G> struct MixedShared {
     f32 q_scale[16];
 };
 
-template <int G>
-DEVICE void prompt_k8v4(const f32* q, const i8* k, const u16* k_scales, const u8* v, const i32* table, const i32* ids, const i32* steps,
-                        f32* out, i32 stride, i32 kv_heads, i32 group) {
+template <int G> DEVICE void prompt_k8v4(const PromptArgs<i8, u8> g) {
     typedef DigitColumns<G> C;
     SHARED(MixedShared<G>, shared, [1]);
     MixedShared<G>& s = shared[0];
     const u32 thread = thread_x();
     u32 w = thread >> 5, l = thread & 31u;
-    const u64 first_head = (u64)block_x() * (u32)(kv_heads * group) + block_y() * (u32)group;
-    const i32 width = steps[4 * (u64)block_x() + 3], chunks = (width + CHUNK_CELLS - 1) / CHUNK_CELLS;
+    const PromptQuery at = prompt_query(g);
     CellFeed feed;
-    feed.start(ids + (u64)block_x() * stride, table, width, kv_heads, (i32)block_y());
+    feed.start(g, at);
     Rows2 found = feed.rows(), rows = readable(found);
     feed.look_up();
-    Half2 k_scale = load_scales(k_scales, rows, w);
+    Half2 k_scale = load_scales(g.k_scale, rows, w);
 #if STRATA_CUDA
-    copy_rows<false>(l, s.keys[w], k, 64u * w + 16u * (l & 3u), rows);
+    copy_rows<false>(l, s.keys[w], g.k, 64u * w + 16u * (l & 3u), rows);
 #endif
     async_commit();
     u32 q_digits[C::tiles][C::steps][MatrixS8::B];
     u8* stage = (u8*)s.part;
-    stage_query<G>(q + first_head * HEAD_DIM, group, stage, s.q_scale);
+    stage_query<G>(g.q + at.first_head * HEAD_DIM, g.group, stage, s.q_scale);
     barrier_lds();
     query_digits<G>(l, w, stage, q_digits);
     barrier_lds();
@@ -44,7 +41,7 @@ DEVICE void prompt_k8v4(const f32* q, const i8* k, const u16* k_scales, const u8
     UNROLL for (int h = 0; h < G; h++) sums[h] = F2{-0.0f, -0.0f};
     Softmax state = {0.0f, 0.0f, false};
 
-    NO_UNROLL for (i32 c = 0; c < chunks; c++) {
+    NO_UNROLL for (i32 c = 0; c < at.chunks; c++) {
         // addresses are computed anew in each round: they would take many registers
         const u32 again = hidden(thread);
         w = again >> 5;
@@ -61,11 +58,11 @@ DEVICE void prompt_k8v4(const f32* q, const i8* k, const u16* k_scales, const u8
 #else
         const u8* tile = nullptr;
 #endif
-        key_scores<G>(l, w, tile, k, rows, q_digits, s.q_scale, s.scale[w], s.part[w]);
-        k_scale = load_scales(k_scales, next, w);
+        key_scores<G>(l, w, tile, g.k, rows, q_digits, s.q_scale, s.scale[w], s.part[w]);
+        k_scale = load_scales(g.k_scale, next, w);
         wave_sync();
 #if STRATA_CUDA
-        if (c + 1 < chunks) copy_rows<false>(l, s.keys[w], k, 64u * w + 16u * (l & 3u), next);
+        if (c + 1 < at.chunks) copy_rows<false>(l, s.keys[w], g.k, 64u * w + 16u * (l & 3u), next);
 #endif
         async_commit();
         feed.look_up();
@@ -77,21 +74,17 @@ DEVICE void prompt_k8v4(const f32* q, const i8* k, const u16* k_scales, const u8
             },
             [&](u32 head, u32 cell, f32 p) { s.p[cell * G + head] = p; });
         barrier_lds();
-        merge_values<G, Q4Values>(l, w, v, rows, (u64)live_b << 32 | live_a, s.p, s.merge, sums);
+        merge_values<G, Q4Values>(l, w, g.v, rows, (u64)live_b << 32 | live_a, s.p, s.merge, sums);
         found = next_found;
         rows = next;
     }
     async_wait<0>();
     share_totals<G>(l, w, state, s.merge);
-    finish_values<G, Q4Values>(l, w, sums, s.merge, state.started, s.part[0], out + first_head * HEAD_DIM, group);
+    finish_values<G, Q4Values>(l, w, sums, s.merge, state.started, s.part[0], g.out + at.first_head * HEAD_DIM, g.group);
 }
 
-#define PROMPT_K8V4(G, groups)                                                                                                           \
-    KERNEL_HELD(128, groups, 5)                                                                                                          \
-    prompt_k8v4_g##G(const f32* RESTRICT q, const i8* RESTRICT k, const u16* RESTRICT k_scale, const u8* RESTRICT v, const i32* RESTRICT table, \
-                     const i32* RESTRICT ids, const i32* RESTRICT steps, f32* RESTRICT out, i32 stride, i32 kv_heads, i32 group) {        \
-        prompt_k8v4<G>(q, k, k_scale, v, table, ids, steps, out, stride, kv_heads, group);                                               \
-    }
+#define PROMPT_K8V4(G, groups) \
+    KERNEL_HELD(128, groups, 5) prompt_k8v4_g##G(PROMPT_PARAMETERS(i8, u8)) { prompt_k8v4<G>(PROMPT_ARGUMENTS(i8, u8)); }
 PROMPT_K8V4(8, 3)
 PROMPT_K8V4(12, 3)
 PROMPT_K8V4(16, 2)

@@ -8,6 +8,7 @@ mod error;
 mod float;
 #[cfg(target_arch = "x86_64")]
 mod float_x86;
+mod given;
 mod group;
 mod index;
 mod int8;
@@ -25,6 +26,7 @@ mod topk;
 pub use attend::{QueryRows, attend, select};
 pub use cache::{IndexNorm, NewCells, QsaCache, RAW_RING};
 pub use error::QsaError;
+pub use given::attend_given;
 pub use kernels::QsaKernels;
 pub use scratch::QsaScratch;
 pub use shape::{MAX_GROUP, MAX_INDEX_HEADS, QsaShape};

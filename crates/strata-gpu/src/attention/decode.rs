@@ -42,7 +42,7 @@ impl Selection<'_> {
         self.cap.div_ceil(CHUNK)
     }
 
-    fn check(&self, kernel: &str) -> Result<()> {
+    pub(super) fn check(&self, kernel: &str) -> Result<()> {
         if self.queries > 65_535 || self.cap > i32::MAX as usize - CHUNK {
             let found = format!("{} and {}", self.queries, self.cap);
             return Err(refuse(kernel, "at most 65,535 queries and a cap below 2^31", found));

@@ -7,6 +7,8 @@ mod gemm;
 mod kv_append;
 mod mmvq;
 pub(crate) mod qsa_matrix;
+mod prompt_attn;
+pub(crate) mod prompt_data;
 mod qsa_merge;
 pub(crate) mod qsa_scores;
 mod qsa_topk;
@@ -18,6 +20,8 @@ pub use gemm::gemm_parity;
 pub use kv_append::kv_append_parity;
 pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
 pub use qsa_matrix::qsa_matrix_gate;
+use strata_cpu::parity::CaseReport;
+pub use prompt_attn::prompt_attn_parity;
 pub use qsa_merge::qsa_merge_daily_parity;
 pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
 use strata_cpu::parity::CaseReport;
@@ -50,6 +54,8 @@ pub static SUITES: &[Suite] = &[
     },
     Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
     Suite { name: "kv_append_parity", about: "KV appends in four formats, raw and pooled index keys", run: kv_append_parity },
+    Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
+    Suite { name: "prompt_attn_parity", about: "prompt attention of four KV formats", run: prompt_attn_parity },
 ];
 
 /// Counts the words in which two arrays differ.

@@ -6,6 +6,11 @@ const DIGITS: &str = "attention/decode_digits.cu";
 const FLOAT: &str = "attention/decode_float.cu";
 const MERGE: &str = "attention/merge.cu";
 const APPEND: &str = "attention/append.cu";
+const PROMPT_INT8: &str = "attention/prompt_int8.cu";
+const PROMPT_FLOAT: &str = "attention/prompt_float.cu";
+const PROMPT_K8V4: &str = "attention/prompt_k8v4.cu";
+/// Arguments of every prompt kernel.
+const PROMPT: &str = "pppppppppiii";
 /// Arguments of every chunk kernel.
 const CHUNK: &str = "pppppppppppiii";
 
@@ -28,4 +33,16 @@ pub(super) static KERNELS: &[Kernel] = &[
     kernel("kv_append_q4_0", APPEND, "ppppppppi", 32),
     kernel("kv_append_k8v4", APPEND, "ppppppppi", 32),
     kernel("index_key_append", "attention/index_key.cu", "ppppppppfi", 32),
+    kernel("prompt_int8_g8", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_int8_g12", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_int8_g16", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_k8v4_g8", PROMPT_K8V4, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_k8v4_g12", PROMPT_K8V4, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_k8v4_g16", PROMPT_K8V4, PROMPT, 128).needs(Needs::Matrix(75)),
+    kernel("prompt_f16_g8", PROMPT_FLOAT, PROMPT, 128),
+    kernel("prompt_f16_g12", PROMPT_FLOAT, PROMPT, 128),
+    kernel("prompt_f16_g16", PROMPT_FLOAT, PROMPT, 128),
+    kernel("prompt_q4_g8", PROMPT_FLOAT, PROMPT, 128),
+    kernel("prompt_q4_g12", PROMPT_FLOAT, PROMPT, 128),
+    kernel("prompt_q4_g16", PROMPT_FLOAT, PROMPT, 128),
 ];

@@ -1,0 +1,85 @@
+//! Prompt attention: one workgroup a query and KV head, chunks merged in registers.
+
+use super::decode::Selection;
+use super::pool::KvPool;
+use super::{grid, need, refuse};
+use crate::device::{Arg, Buffer, Device};
+use crate::driver::Grid;
+use crate::error::Result;
+use strata_ops::qsa::kv::KvKind;
+use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
+
+/// Query heads of one KV head at most.
+pub const PROMPT_MAX_GROUP: usize = 16;
+
+/// The exact kernel of a format for `group` query heads a KV head, or `None` where the device has none: formats with int8 keys
+/// need matrix instructions, devices without run [`attend_decode`](super::attend_decode), whose bits are the same.
+pub fn prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'static str> {
+    let size = [8, 12, 16].iter().position(|g| group <= *g)?;
+    let names = match kind {
+        KvKind::F32 => return None,
+        KvKind::F16 => ["prompt_f16_g8", "prompt_f16_g12", "prompt_f16_g16"],
+        KvKind::Int8 => ["prompt_int8_g8", "prompt_int8_g12", "prompt_int8_g16"],
+        KvKind::Q4_0 => ["prompt_q4_g8", "prompt_q4_g12", "prompt_q4_g16"],
+        KvKind::K8V4 => ["prompt_k8v4_g8", "prompt_k8v4_g12", "prompt_k8v4_g16"],
+    };
+    Some(names[size]).filter(|k| device.has(k))
+}
+
+/// Dynamic shared memory of a kernel: on NVIDIA the int8 kernels stage keys and values of a chunk, beyond what a kernel may
+/// declare (`PromptShared` in `prompt_int8.cu`).
+fn shared_bytes(device: &Device, kind: KvKind, group: usize) -> usize {
+    if kind != KvKind::Int8 || device.info().arch.contains("gfx") {
+        return 0;
+    }
+    let heads = [8, 12, 16].into_iter().find(|g| group <= *g).unwrap_or(PROMPT_MAX_GROUP);
+    let (staged, part, weights, scales, rest) = (2 * 4 * 4096, 4 * heads * 68, heads * CHUNK, 4 * CHUNK, 16 * 3);
+    staged + (part + weights + scales + rest) * size_of::<f32>()
+}
+
+/// Attention of `heads` heads a query over its selection: the bits of
+/// [`attend_head_paged`](strata_ops::qsa::attend::attend_head_paged). `q` and `out` are `[queries, heads, 256]`.
+///
+/// # Errors
+/// A format or group size without a kernel here, sizes that do not fit, or a driver's error.
+pub fn attend_prompt(
+    device: &Device,
+    pool: &KvPool,
+    q: &Buffer<f32>,
+    heads: usize,
+    selection: &Selection<'_>,
+    out: &mut Buffer<f32>,
+) -> Result<()> {
+    let group = heads / pool.kv_heads();
+    let kernel = prompt_kernel(device, pool.kind(), group).filter(|_| group > 0 && heads.is_multiple_of(pool.kv_heads()));
+    let kernel = kernel.ok_or_else(|| {
+        let expected = format!("1 to {PROMPT_MAX_GROUP} query heads for each KV head, of a format with a kernel on this device");
+        refuse("prompt attention", expected, format!("{heads} heads, {} KV heads, {}", pool.kv_heads(), pool.kind().name()))
+    })?;
+    selection.check(kernel)?;
+    need(kernel, "q", q.len(), selection.queries * heads * HEAD_DIM)?;
+    need(kernel, "out", out.len(), selection.queries * heads * HEAD_DIM)?;
+    // kernels reach rows by 32-bit byte offsets
+    let rows = pool.pages() * pool.kv_heads() * BLOCK;
+    let bytes = rows.saturating_mul(2 * HEAD_DIM);
+    if bytes > u32::MAX as usize {
+        return Err(refuse(kernel, "a pool of less than 4 GiB a side", bytes));
+    }
+    let [k, k_scale, v, v_scale] = pool.args();
+    let args = [
+        q.arg(),
+        selection.ids.arg(),
+        selection.steps.arg(),
+        selection.table.pages.arg(),
+        k,
+        k_scale,
+        v,
+        v_scale,
+        out.arg(),
+        Arg::I32(selection.cap as i32),
+        Arg::I32(group as i32),
+        selection.table.stride_arg()?,
+    ];
+    let shared = shared_bytes(device, pool.kind(), group) as u32;
+    device.launch(kernel, Grid { shared, ..grid([selection.queries, pool.kv_heads(), 1], 128)? }, &args)
+}
