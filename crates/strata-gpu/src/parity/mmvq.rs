@@ -32,7 +32,6 @@ const OTHERS: [DType; 6] = [DType::IQ4_NL, DType::IQ3_S, DType::IQ2_XS, DType::F
 /// A matrix and activations on both sides.
 struct Case {
     dtype: DType,
-    n_in: usize,
     n_out: usize,
     bytes: Vec<u8>,
     weights: DeviceWeights,
@@ -42,7 +41,7 @@ struct Case {
 
 impl Case {
     fn new(device: &Device, dtype: DType, n_in: usize, n_out: usize, experts: usize, columns: usize, seed: u64) -> Result<Case> {
-        let bytes = random_blocks(dtype, experts * n_out * n_in / dtype.block_len(), &mut SplitMix64::new(seed));
+        let bytes = random_blocks(dtype, experts * n_out * (n_in / dtype.block_len()), &mut SplitMix64::new(seed));
         let weights = DeviceWeights::upload(device, dtype, &bytes, n_in, n_out, experts)?;
         let x = Rng::new(seed).normals(columns * n_in, 1.0);
         let mut acts = Acts::new(columns, n_in, Forms::of([dtype]));
@@ -53,7 +52,7 @@ impl Case {
         } else {
             device_acts.quantize(device, &device.upload(&x)?, columns, false)?;
         }
-        Ok(Case { dtype, n_in, n_out, bytes, weights, acts, device_acts })
+        Ok(Case { dtype, n_out, bytes, weights, acts, device_acts })
     }
 
     /// The definition: row r of matrix `expert` times column t.

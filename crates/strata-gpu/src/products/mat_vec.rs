@@ -12,6 +12,8 @@ use strata_quant::DType;
 /// Columns a launch takes at most.
 pub const MAX_COLUMNS: usize = 8;
 const THREADS: u32 = 128;
+/// Columns for which there are kernels with two rows a thread; seven columns have none at all.
+const TWO_ROWS: std::ops::RangeInclusive<usize> = 2..=4;
 
 /// Matrices of one format and shape on a device, repacked: one, or one for each expert.
 pub struct DeviceWeights {
@@ -66,7 +68,8 @@ impl RowTable {
     /// Rows a thread for a launch on a device with `units` multiprocessors.
     pub fn rows(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> usize {
         let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
-        found.map_or_else(|| default_rows(dtype, columns, n_out, units), |e| e.rows)
+        let rows = found.map_or_else(|| default_rows(dtype, columns, n_out, units), |e| e.rows);
+        if TWO_ROWS.contains(&columns) { rows.clamp(1, 2) } else { 1 }
     }
 }
 
@@ -118,7 +121,8 @@ pub fn mat_vec(
     let mut t = 0;
     while t < columns {
         // even shares: nine columns are five and four
-        let n = (columns - t).div_ceil((columns - t).div_ceil(most));
+        let share = (columns - t).div_ceil((columns - t).div_ceil(most));
+        let n = if share == 7 { 4 } else { share };
         launch(device, rows, w, acts, first + t, n, out, t, None)?;
         t += n;
     }
