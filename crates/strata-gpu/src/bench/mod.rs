@@ -1,8 +1,10 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
 mod limits;
+mod mmvq;
 
 pub use limits::{Limits, read_time};
+pub use mmvq::tune_rows;
 
 use crate::device::Device;
 use crate::driver::Handle;
@@ -23,8 +25,15 @@ pub struct Bench {
 }
 
 /// Every benchmark.
-pub static BENCHES: &[Bench] =
-    &[Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench }];
+pub static BENCHES: &[Bench] = &[
+    Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench },
+    Bench {
+        name: "b6_mmvq_bench",
+        about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
+        numbers: "[reps]",
+        run: mmvq::mmvq_bench,
+    },
+];
 
 /// Time of one launch: median and spread over samples, microseconds.
 #[derive(Clone, Copy, Debug)]

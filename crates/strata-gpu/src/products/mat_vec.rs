@@ -39,7 +39,19 @@ impl DeviceWeights {
         }
         let mut packed = Vec::with_capacity(experts * packed_bytes(dtype, n_out, n_in));
         bytes.chunks_exact(n_out * row).for_each(|m| packed.extend(repack(dtype, m, n_out, n_in)));
-        Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(&packed)?, table: device.upload(&table(dtype))? })
+        DeviceWeights::from_packed(device, dtype, &packed, n_in, n_out, experts)
+    }
+
+    /// Uploads matrices that are repacked already, one after the other.
+    ///
+    /// # Errors
+    /// Another size, or not enough memory.
+    pub fn from_packed(device: &Device, dtype: DType, packed: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
+        let expected = experts * packed_bytes(dtype, n_out, n_in);
+        if packed.len() != expected {
+            return Err(shape(format!("{expected} repacked bytes"), packed.len()));
+        }
+        Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(packed)?, table: device.upload(&table(dtype))? })
     }
 }
 
