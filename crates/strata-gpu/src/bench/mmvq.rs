@@ -4,7 +4,7 @@ use super::{Timer, Timing, read_time, rotations};
 use crate::device::{Buffer, Device};
 use crate::error::{GpuError, Result};
 use crate::products::repack::repack;
-use crate::products::{DeviceActs, DeviceWeights, RowEntry, RowTable, mat_vec, mat_vec_experts};
+use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 use strata_cpu::parity::rng::Rng;
 use strata_ops::matmul::ActForm;
 use strata_quant::DType;
@@ -67,54 +67,50 @@ impl Case {
         Ok(Case { sets, acts, out: device.alloc(columns * n_out)?, bytes })
     }
 
-    fn time(&self, device: &Device, timer: Timer, columns: usize, rows: &RowTable) -> Result<Timing> {
-        timer.time(device, &mut |i| mat_vec(device, rows, &self.sets[i % self.sets.len()], &self.acts, 0, columns, &self.out))
+    fn time(&self, device: &Device, timer: Timer, columns: usize, variants: &VariantTable) -> Result<Timing> {
+        timer.time(device, &mut |i| mat_vec(device, variants, &self.sets[i % self.sets.len()], &self.acts, 0, columns, &self.out))
     }
 
-    /// A table that gives this matrix `rows` rows a thread.
-    fn fixed(&self, columns: usize, rows: usize) -> RowEntry {
-        RowEntry { dtype: self.sets[0].dtype, columns, n_out: self.sets[0].n_out, rows }
-    }
-
-    /// The faster number of rows a thread, with the times of one row and of the choice. Both must give the bits of launches of
+    /// The fastest variant, with the times of one row a thread and of the choice. All must give the bits of launches of
     /// single columns.
-    fn choose(&self, device: &Device, timer: Timer, columns: usize) -> Result<(RowEntry, Timing, Timing)> {
-        let (one, two) = (self.fixed(columns, 1), self.fixed(columns, 2));
-        let n = columns * self.sets[0].n_out;
-        let a = self.time(device, timer, columns, &RowTable::new(vec![one]))?;
-        let bits_a = self.out.read()?;
-        let b = self.time(device, timer, columns, &RowTable::new(vec![two]))?;
-        let bits_b = self.out.read()?;
-        for t in 0..columns {
-            let alone = device.alloc::<f32>(self.sets[0].n_out)?;
-            mat_vec(device, &RowTable::default(), &self.sets[0], &self.acts, t, 1, &alone)?;
-            let (from, alone) = (t * alone.len(), alone.read()?);
-            let same = |v: &[f32]| v[from..].iter().zip(&alone).all(|(a, b)| a.is_finite() && a.to_bits() == b.to_bits());
-            if !same(&bits_a[..n]) || !same(&bits_b[..n]) {
-                let reason = format!("{} columns give other bits than one", columns);
-                return Err(GpuError::Kernel { kernel: format!("mat_vec {}", self.sets[0].dtype), reason });
+    fn choose(&self, device: &Device, timer: Timer, columns: usize) -> Result<(Variant, Timing, Timing)> {
+        let (dtype, n_out) = (self.sets[0].dtype, self.sets[0].n_out);
+        let mut times: Vec<(Variant, Timing)> = Vec::new();
+        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || (v.takes(columns) && !dtype.is_float())) {
+            let table = VariantTable::new(vec![VariantEntry { dtype, columns, n_out, variant }]);
+            times.push((variant, self.time(device, timer, columns, &table)?));
+            let together = self.out.read()?;
+            for (t, together) in together.chunks_exact(n_out).take(columns).enumerate() {
+                let alone = device.alloc::<f32>(n_out)?;
+                mat_vec(device, &VariantTable::default(), &self.sets[0], &self.acts, t, 1, &alone)?;
+                if !together.iter().zip(&alone.read()?).all(|(a, b)| a.is_finite() && a.to_bits() == b.to_bits()) {
+                    let reason = format!("{columns} columns give other bits than one ({variant:?})");
+                    return Err(GpuError::Kernel { kernel: format!("mat_vec {dtype}"), reason });
+                }
             }
         }
-        Ok(if b.median < a.median { (two, a, b) } else { (one, a, a) })
+        let best = times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)).copied().unwrap_or(times[0]);
+        Ok((best.0, times[0].1, best.1))
     }
 }
 
-/// Measures the rows a thread for matrices (format, n_in, n_out) and two to four columns.
+/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to four columns.
 ///
 /// # Errors
 /// Not enough memory, or a driver's error.
-pub fn tune_rows(device: &Device, matrices: &[(DType, usize, usize)]) -> Result<RowTable> {
+pub fn tune_variants(device: &Device, matrices: &[(DType, usize, usize)]) -> Result<VariantTable> {
     let mut entries = Vec::new();
     for &(dtype, n_in, n_out) in matrices {
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
-        for columns in 2..=4 {
-            entries.push(case.choose(device, Timer::default(), columns)?.0);
+        for columns in 1..=4 {
+            let variant = case.choose(device, Timer::default(), columns)?.0;
+            entries.push(VariantEntry { dtype, columns, n_out, variant });
         }
     }
-    Ok(RowTable::new(entries))
+    Ok(VariantTable::new(entries))
 }
 
-/// Prints, for each matrix and number of columns, the time with one row a thread (A) and with the better number (B), and what share
+/// Prints, for each matrix and number of columns, the time with one row a thread (A) and of the fastest variant (B), and what share
 /// of the reading limit B reaches; then ten experts of one token.
 pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()> {
     let timer = Timer { samples: numbers.first().map_or(21, |reps| (reps / 20).max(3)), ..Timer::default() };
@@ -129,9 +125,9 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
         let read = read_time(device, case.bytes, timer)?;
         for columns in WIDTHS {
-            let (entry, a, b) = case.choose(device, timer, columns)?;
-            let (rows, text) = (entry.rows, figures(case.bytes, b, read));
-            line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} A {:>8.2} us  B{rows} {b} {text}", a.median));
+            let (variant, a, b) = case.choose(device, timer, columns)?;
+            let (variant, text) = (format!("{variant:?}"), figures(case.bytes, b, read));
+            line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} A {:>8.2} us  B {variant:<5} {b} {text}", a.median));
         }
     }
     for (place, n_in, n_out, dtype) in shapes(&EXPERTS) {
@@ -141,8 +137,8 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
             .map(|s| device.upload(&(0..CHOSEN).map(|k| (s * CHOSEN + k) as i32).collect::<Vec<_>>()))
             .collect::<Result<Vec<_>>>()?;
         let share = if place.ends_with("up") { CHOSEN } else { 1 };
-        let rows = RowTable::default();
-        let t = timer.time(device, &mut |i| mat_vec_experts(device, &rows, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
+        let variants = VariantTable::default();
+        let t = timer.time(device, &mut |i| mat_vec_experts(device, &variants, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
         line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {t} {}", figures(case.bytes, t, read)));
     }
     Ok(())

@@ -4,7 +4,7 @@ mod limits;
 mod mmvq;
 
 pub use limits::{Limits, read_time};
-pub use mmvq::tune_rows;
+pub use mmvq::tune_variants;
 
 use crate::device::Device;
 use crate::driver::Handle;
