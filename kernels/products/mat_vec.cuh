@@ -24,18 +24,41 @@ template <class F> DEVICE void stage_acts(u8* to, const i8* codes, const f32* sc
     for (u32 i = thread_x(); i < count; i += MAT_VEC_THREADS) *(f32*)(to + i * A::BYTES + A::SCALE) = scales[i];
 }
 
+// A block of each of a thread's rows, as loaded: all of its loads are under way before the first is used.
+template <class F, int ROWS> struct Blocks {
+    typename F::Head head[ROWS];
+    typename F::Part part[F::PARTS][ROWS];
+};
+// Which blocks a thread walks: those of chain c, first up to last, of `row` and rows 32 / CHAINS further.
+struct Walk {
+    const u8* weights;
+    u32 blocks, padded, row, c, first, last;
+};
+// Loads blocks s, s + 1, ... as far as the chain goes.
+template <class F, int ROWS, int depth> DEVICE void load_blocks(Blocks<F, ROWS> (&to)[depth], const Walk& k, u32 s) {
+    UNROLL for (int d = 0; d < depth; d++) {
+        if (s + d >= k.last) continue;
+        UNROLL for (int i = 0; i < ROWS; i++) {
+            const u32 mine = smaller(k.row + (u32)i * (32u / F::CHAINS), k.padded - 1u);  // rows beyond the end repeat the last
+#if STRATA_BROKEN == 2
+            const Place at = place_of<F>(k.weights, mine, k.blocks, s + d);
+#else
+            const Place at = place<F>(k.weights, mine, k.blocks, k.c, s + d - k.first);
+#endif
+            to[d].head[i] = F::head(at);
+            UNROLL for (int part = 0; part < (int)F::PARTS; part++) to[d].part[part][i] = F::load(at, part);
+        }
+    }
+}
+
 // Adds a block of each row to its chain; `acts` is the block of column 0, columns are `column` bytes apart.
 template <class F, int COLS, int ROWS>
-DEVICE void add_block(const Place (&at)[ROWS], const u8* acts, u32 column, const u32* table, f32 (&chain)[ROWS][COLS]) {
+DEVICE void add_block(const Blocks<F, ROWS>& b, const u8* acts, u32 column, const u32* table, f32 (&chain)[ROWS][COLS]) {
     typedef ActBlock<F> A;
-    typename F::Head head[ROWS];
-    UNROLL for (int i = 0; i < ROWS; i++) head[i] = F::head(at[i]);
-    typename F::Part raw[F::PARTS][ROWS];  // all of a block's loads are under way before the first is used
-    UNROLL for (int part = 0; part < (int)F::PARTS; part++) UNROLL for (int i = 0; i < ROWS; i++) raw[part][i] = F::load(at[i], part);
     i32 isum[ROWS][COLS] = {}, msum[ROWS][COLS] = {};
     UNROLL for (int part = 0; part < (int)F::PARTS; part++) {
         u32 w[ROWS][8];
-        UNROLL for (int i = 0; i < ROWS; i++) F::decode(raw[part][i], part, w[i], table);
+        UNROLL for (int i = 0; i < ROWS; i++) F::decode(b.part[part][i], part, w[i], table);
         UNROLL for (int t = 0; t < COLS; t++) {
             const u8* a = acts + t * column;
             const U4 x = *(const U4*)(a + 32 * part), y = *(const U4*)(a + 32 * part + 16);
@@ -47,17 +70,17 @@ DEVICE void add_block(const Place (&at)[ROWS], const u8* acts, u32 column, const
                 second = dot4(w[i][4], y.x, second), second = dot4(w[i][5], y.y, second);
                 second = dot4(w[i][6], y.z, second), second = dot4(w[i][7], y.w, second);
                 if constexpr (F::SUBS == 0) isum[i][t] = second;
-                if constexpr (F::SUBS == 1) isum[i][t] += F::scale(head[i], part, 0) * second;
-                if constexpr (F::SUBS == 2) isum[i][t] += F::scale(head[i], part, 0) * first + F::scale(head[i], part, 1) * second;
-                if constexpr (F::MINIMA) msum[i][t] += F::minimum(head[i], part) * *(const i32*)(a + A::SUMS + 4 * part);
+                if constexpr (F::SUBS == 1) isum[i][t] += F::scale(b.head[i], part, 0) * second;
+                if constexpr (F::SUBS == 2) isum[i][t] += F::scale(b.head[i], part, 0) * first + F::scale(b.head[i], part, 1) * second;
+                if constexpr (F::MINIMA) msum[i][t] += F::minimum(b.head[i], part) * *(const i32*)(a + A::SUMS + 4 * part);
             }
         }
     }
     UNROLL for (int t = 0; t < COLS; t++) {
         const f32 scale = *(const f32*)(acts + t * column + A::SCALE);
         UNROLL for (int i = 0; i < ROWS; i++) {
-            chain[i][t] = fma_(head[i].d * scale, float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
-            if constexpr (F::MINIMA) chain[i][t] = fma_(-(F::dmin(head[i]) * scale), float_of_int(msum[i][t]), chain[i][t]);
+            chain[i][t] = fma_(b.head[i].d * scale, float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
+            if constexpr (F::MINIMA) chain[i][t] = fma_(-(F::dmin(b.head[i]) * scale), float_of_int(msum[i][t]), chain[i][t]);
         }
     }
 }
@@ -79,7 +102,8 @@ template <u32 chains> DEVICE f32 add_chains(f32 chain) {
 
 // out[t][row] = W x_t for COLS columns; out rows are out_stride apart. With `experts`, W holds a matrix for each expert: group
 // y of the grid multiplies matrix experts[y] by column y / share and writes row y of out; an id below 0 writes nothing.
-template <class F, int COLS, int ROWS>
+// AHEAD loads a block while the one before is summed: for matrices so small that each thread has one row.
+template <class F, int COLS, int ROWS, bool AHEAD>
 DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,
                     const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, u32 share) {
     constexpr u32 wave_rows = 32u / F::CHAINS, group_rows = MAT_VEC_THREADS / 32u * wave_rows * ROWS;
@@ -111,17 +135,16 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     for (u32 tile = block_x() * group_rows; tile < padded; tile += grid_x() * group_rows) {
         const u32 row = tile + wave() * wave_rows * ROWS + r;
         f32 chain[ROWS][COLS] = {};
-        for (u32 s = first; s < last; s++) {
-            Place at[ROWS];
-            UNROLL for (int i = 0; i < ROWS; i++) {
-                const u32 mine = smaller(row + (u32)i * wave_rows, padded - 1u);  // rows beyond the end repeat the last
-#if STRATA_BROKEN == 2
-                at[i] = place_of<F>(weights, mine, blocks, s);
-#else
-                at[i] = place<F>(weights, mine, blocks, c, s - first);
-#endif
-            }
-            add_block<F, COLS, ROWS>(at, acts + s * ActBlock<F>::BYTES, column, table, chain);
+        const Walk walk = {weights, blocks, padded, row, c, first, last};
+        constexpr int depth = F::WIDTH == 32 ? 4 : 1;  // narrow blocks are few bytes, so several are loaded at a time
+        Blocks<F, ROWS> now[depth], next[depth];
+        if constexpr (AHEAD) load_blocks<F>(now, walk, first);
+        for (u32 s = first; s < last; s += depth) {
+            if constexpr (AHEAD) load_blocks<F>(next, walk, s + depth);
+            else load_blocks<F>(now, walk, s);
+            UNROLL for (int d = 0; d < depth; d++)
+                if (s + d < last) add_block<F, COLS, ROWS>(now[d], acts + (s + d) * ActBlock<F>::BYTES, column, table, chain);
+            if constexpr (AHEAD) UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
         }
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int t = 0; t < COLS; t++) {
             const f32 y = add_chains<F::CHAINS>(chain[i][t]);
@@ -132,16 +155,18 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
 }
 
 // Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have.
-constexpr int mat_vec_groups(int sums) { return sums <= 4 ? 5 : sums <= 8 ? 4 : 3; }
+constexpr int mat_vec_groups(int sums, bool ahead) { return ahead || sums > 8 ? 3 : sums <= 4 ? 5 : 4; }
 
-#define MAT_VEC(format, name, cols, rows)                                                                                             \
-    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows))                                                                          \
-    mat_vec_##name##_c##cols##_r##rows(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales,              \
-                                       const i32* RESTRICT sums, const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, \
-                                       u32 out_stride, const i32* RESTRICT experts, u32 share) {                                      \
-        mat_vec<format, cols, rows>(weights, codes, scales, sums, values, out, blocks, n_out, out_stride, experts, share);            \
+#define MAT_VEC(format, symbol, cols, rows, ahead)                                                                                    \
+    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows, ahead))                                                                   \
+    mat_vec_##symbol(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,      \
+                     const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, \
+                     u32 share) {                                                                                                     \
+        mat_vec<format, cols, rows, ahead>(weights, codes, scales, sums, values, out, blocks, n_out, out_stride, experts, share);     \
     }
-#define MAT_VEC_ROWS(format, name, cols) MAT_VEC(format, name, cols, 1) MAT_VEC(format, name, cols, 2)
-#define MAT_VEC_ALL(format, name)                                                                                  \
-    MAT_VEC_ROWS(format, name, 1) MAT_VEC_ROWS(format, name, 2) MAT_VEC_ROWS(format, name, 3) MAT_VEC_ROWS(format, name, 4) \
-    MAT_VEC_ROWS(format, name, 5) MAT_VEC_ROWS(format, name, 6) MAT_VEC_ROWS(format, name, 7) MAT_VEC_ROWS(format, name, 8)
+// Two rows a thread where reading the activations costs and registers suffice; seven columns are four and three.
+#define MAT_VEC_ALL(format, name)                                                                                                     \
+    MAT_VEC(format, name##_c1_ahead, 1, 1, true) MAT_VEC(format, name##_c1_r1, 1, 1, false) MAT_VEC(format, name##_c2_r1, 2, 1, false) \
+    MAT_VEC(format, name##_c3_r1, 3, 1, false) MAT_VEC(format, name##_c4_r1, 4, 1, false) MAT_VEC(format, name##_c5_r1, 5, 1, false)   \
+    MAT_VEC(format, name##_c6_r1, 6, 1, false) MAT_VEC(format, name##_c8_r1, 8, 1, false) MAT_VEC(format, name##_c2_r2, 2, 2, false)   \
+    MAT_VEC(format, name##_c3_r2, 3, 2, false) MAT_VEC(format, name##_c4_r2, 4, 2, false)

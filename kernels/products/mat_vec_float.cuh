@@ -67,4 +67,4 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
     }
 #define MAT_VEC_FLOAT_ALL(weight, name)                                                                               \
     MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 2) MAT_VEC_FLOAT(weight, name, 3) MAT_VEC_FLOAT(weight, name, 4) \
-    MAT_VEC_FLOAT(weight, name, 5) MAT_VEC_FLOAT(weight, name, 6) MAT_VEC_FLOAT(weight, name, 7) MAT_VEC_FLOAT(weight, name, 8)
+    MAT_VEC_FLOAT(weight, name, 5) MAT_VEC_FLOAT(weight, name, 6) MAT_VEC_FLOAT(weight, name, 8)

@@ -3,8 +3,10 @@
 mod attn_decode;
 mod limits;
 mod qsa_scores;
+mod mmvq;
 
 pub use limits::{Limits, read_time};
+pub use mmvq::tune_variants;
 
 use crate::device::Device;
 use crate::driver::Handle;
@@ -42,6 +44,10 @@ pub static BENCHES: &[Bench] = &[
         about: "decode attention: chunk kernels and merge of four KV formats",
         numbers: "n_q width",
         run: attn_decode::attn_decode_bench,
+        name: "b6_mmvq_bench",
+        about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
+        numbers: "[reps]",
+        run: mmvq::mmvq_bench,
     },
 ];
 

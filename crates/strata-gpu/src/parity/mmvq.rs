@@ -4,7 +4,7 @@
 use super::differing;
 use crate::device::{Buffer, Device};
 use crate::error::Result;
-use crate::products::{DeviceActs, DeviceWeights, RowEntry, RowTable, mat_vec, mat_vec_experts};
+use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 use strata_cpu::parity::CaseReport;
 use strata_cpu::parity::rng::Rng;
 use strata_ops::matmul::{ActForm, Acts, Forms, dot_row};
@@ -32,7 +32,6 @@ const OTHERS: [DType; 6] = [DType::IQ4_NL, DType::IQ3_S, DType::IQ2_XS, DType::F
 /// A matrix and activations on both sides.
 struct Case {
     dtype: DType,
-    n_in: usize,
     n_out: usize,
     bytes: Vec<u8>,
     weights: DeviceWeights,
@@ -42,7 +41,7 @@ struct Case {
 
 impl Case {
     fn new(device: &Device, dtype: DType, n_in: usize, n_out: usize, experts: usize, columns: usize, seed: u64) -> Result<Case> {
-        let bytes = random_blocks(dtype, experts * n_out * n_in / dtype.block_len(), &mut SplitMix64::new(seed));
+        let bytes = random_blocks(dtype, experts * n_out * (n_in / dtype.block_len()), &mut SplitMix64::new(seed));
         let weights = DeviceWeights::upload(device, dtype, &bytes, n_in, n_out, experts)?;
         let x = Rng::new(seed).normals(columns * n_in, 1.0);
         let mut acts = Acts::new(columns, n_in, Forms::of([dtype]));
@@ -53,7 +52,7 @@ impl Case {
         } else {
             device_acts.quantize(device, &device.upload(&x)?, columns, false)?;
         }
-        Ok(Case { dtype, n_in, n_out, bytes, weights, acts, device_acts })
+        Ok(Case { dtype, n_out, bytes, weights, acts, device_acts })
     }
 
     /// The definition: row r of matrix `expert` times column t.
@@ -69,15 +68,15 @@ impl Case {
         Ok(out)
     }
 
-    /// Every column at once by both numbers of rows a thread, then column by column; the outputs that differ from the
+    /// Every column at once by each variant, then column by column; the outputs that differ from the
     /// definition. A value that is not finite counts too.
     fn run(&self, device: &Device, columns: usize) -> Result<(u64, u64)> {
         let want: Vec<f32> = (0..columns).flat_map(|t| self.reference(0, t)).collect();
         let mut differ = want.iter().filter(|v| !v.is_finite()).count() as u64;
-        let variants = if self.device_acts.form == ActForm::F32 { 1 } else { 2 };
-        for rows in 1..=variants {
-            let entry = |columns| RowEntry { dtype: self.dtype, columns, n_out: self.n_out, rows };
-            let table = RowTable::new((1..=8).map(entry).collect());
+        let blocks = self.device_acts.form != ActForm::F32;
+        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || blocks) {
+            let entry = |columns| VariantEntry { dtype: self.dtype, columns, n_out: self.n_out, variant };
+            let table = VariantTable::new((1..=8).map(entry).collect());
             let together = self.poisoned(device, columns)?;
             mat_vec(device, &table, &self.weights, &self.device_acts, 0, columns, &together)?;
             differ += differing(&together.read()?, &want);
@@ -86,7 +85,7 @@ impl Case {
             let mut alone = Vec::new();
             for t in 0..columns {
                 let out = self.poisoned(device, 1)?;
-                mat_vec(device, &RowTable::default(), &self.weights, &self.device_acts, t, 1, &out)?;
+                mat_vec(device, &VariantTable::default(), &self.weights, &self.device_acts, t, 1, &out)?;
                 alone.extend(out.read()?);
             }
             differ += differing(&alone, &want);
@@ -169,7 +168,7 @@ fn experts(device: &Device, full: bool, dtype: DType, report: &mut dyn FnMut(Cas
         let ids: Vec<i32> = (0..tokens * share).map(|k| if k == 3 { -1 } else { (k * 7 % of) as i32 }).collect();
         let out = case.poisoned(device, ids.len())?;
         let poison = f32::from_bits(u32::from_ne_bytes([POISON; 4]));
-        mat_vec_experts(device, &RowTable::default(), &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
+        mat_vec_experts(device, &VariantTable::default(), &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
         let row = |(k, id): (usize, &i32)| match usize::try_from(*id) {
             Ok(e) => case.reference(e, k / share),
             Err(_) => vec![poison; n_out],

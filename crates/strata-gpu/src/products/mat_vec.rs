@@ -37,44 +37,98 @@ impl DeviceWeights {
         }
         let mut packed = Vec::with_capacity(experts * packed_bytes(dtype, n_out, n_in));
         bytes.chunks_exact(n_out * row).for_each(|m| packed.extend(repack(dtype, m, n_out, n_in)));
-        Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(&packed)?, table: device.upload(&table(dtype))? })
+        DeviceWeights::from_packed(device, dtype, &packed, n_in, n_out, experts)
+    }
+
+    /// Uploads matrices that are repacked already, one after the other.
+    ///
+    /// # Errors
+    /// Another size, or not enough memory.
+    pub fn from_packed(device: &Device, dtype: DType, packed: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
+        let expected = experts * packed_bytes(dtype, n_out, n_in);
+        if packed.len() != expected {
+            return Err(shape(format!("{expected} repacked bytes"), packed.len()));
+        }
+        Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(packed)?, table: device.upload(&table(dtype))? })
     }
 }
 
-/// Rows a thread: which of the variants, all exact, a launch takes.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RowTable {
-    measured: Vec<RowEntry>,
+/// The variants of a kernel, all exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// One row a thread.
+    Rows1,
+    /// Two rows a thread share what is read of the activations; for two to four columns.
+    Rows2,
+    /// One row a thread, a block loaded while the one before is summed; for one column.
+    Ahead,
 }
 
-/// A line of a [`RowTable`].
+impl Variant {
+    /// Every variant.
+    pub const ALL: [Variant; 3] = [Variant::Rows1, Variant::Rows2, Variant::Ahead];
+
+    /// Whether there are kernels of this variant for so many columns.
+    pub fn takes(self, columns: usize) -> bool {
+        match self {
+            Variant::Rows1 => true,
+            Variant::Rows2 => (2..=4).contains(&columns),
+            Variant::Ahead => columns == 1,
+        }
+    }
+
+    fn rows(self) -> usize {
+        1 + usize::from(self == Variant::Rows2)
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Variant::Rows1 => "r1",
+            Variant::Rows2 => "r2",
+            Variant::Ahead => "ahead",
+        }
+    }
+}
+
+/// Which variant a launch takes: measured entries, and a default for what they do not name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VariantTable {
+    measured: Vec<VariantEntry>,
+}
+
+/// A line of a [`VariantTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowEntry {
+pub struct VariantEntry {
     pub dtype: DType,
     pub columns: usize,
+    /// Rows of the result; all of its experts together.
     pub n_out: usize,
-    /// 1 or 2.
-    pub rows: usize,
+    pub variant: Variant,
 }
 
-impl RowTable {
-    /// A table of measured entries; what they do not name keeps the built-in default.
-    pub fn new(measured: Vec<RowEntry>) -> RowTable {
-        RowTable { measured }
+impl VariantTable {
+    /// A table of measured entries.
+    pub fn new(measured: Vec<VariantEntry>) -> VariantTable {
+        VariantTable { measured }
     }
 
-    /// Rows a thread for a launch on a device with `units` multiprocessors.
-    pub fn rows(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> usize {
+    /// The variant of a launch on a device with `units` multiprocessors.
+    pub fn variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
         let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
-        found.map_or_else(|| default_rows(dtype, columns, n_out, units), |e| e.rows)
+        let chosen = found.map_or_else(|| default_variant(dtype, columns, n_out, units), |e| e.variant);
+        if chosen.takes(columns) { chosen } else { Variant::Rows1 }
     }
 }
 
-/// Two rows a thread halve what is read of the activations, and the number of waves: for many columns and matrices that fill
-/// the device anyway.
-fn default_rows(dtype: DType, columns: usize, n_out: usize, units: u32) -> usize {
-    let waves = n_out / wave_rows(dtype);
-    if columns >= 3 && waves >= units as usize * 32 { 2 } else { 1 }
+/// One column of a matrix with few rows a thread waits for memory: ahead. Two rows a thread halve the number of waves: for
+/// several columns of matrices that fill the device anyway.
+fn default_variant(dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
+    let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
+    match columns {
+        1 if waves_a_unit < 24 => Variant::Ahead,
+        3.. if waves_a_unit >= 32 => Variant::Rows2,
+        _ => Variant::Rows1,
+    }
 }
 
 fn wave_rows(dtype: DType) -> usize {
@@ -89,8 +143,9 @@ fn shared_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
 }
 
 /// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`.
-fn resident(sums: usize) -> u32 {
-    match sums {
+fn resident(variant: Variant, columns: usize) -> u32 {
+    match columns * variant.rows() {
+        _ if variant == Variant::Ahead => 3,
         0..=4 => 5,
         5..=8 => 4,
         _ => 3,
@@ -104,7 +159,7 @@ fn resident(sums: usize) -> u32 {
 /// Shapes or forms that do not agree, or a driver's error.
 pub fn mat_vec(
     device: &Device,
-    rows: &RowTable,
+    variants: &VariantTable,
     w: &DeviceWeights,
     acts: &DeviceActs,
     first: usize,
@@ -118,8 +173,9 @@ pub fn mat_vec(
     let mut t = 0;
     while t < columns {
         // even shares: nine columns are five and four
-        let n = (columns - t).div_ceil((columns - t).div_ceil(most));
-        launch(device, rows, w, acts, first + t, n, out, t, None)?;
+        let share = (columns - t).div_ceil((columns - t).div_ceil(most));
+        let n = if share == 7 { 4 } else { share }; // there are no kernels for seven
+        launch(device, variants, w, acts, first + t, n, out, t, None)?;
         t += n;
     }
     Ok(())
@@ -131,7 +187,7 @@ pub fn mat_vec(
 /// Shapes or forms that do not agree, or a driver's error. Ids are the router's: below the number of experts.
 pub fn mat_vec_experts(
     device: &Device,
-    rows: &RowTable,
+    variants: &VariantTable,
     w: &DeviceWeights,
     acts: &DeviceActs,
     share: usize,
@@ -142,7 +198,7 @@ pub fn mat_vec_experts(
         return Err(shape("quantised experts and at least one id a column".into(), share));
     }
     check(w, acts, ids.len().div_ceil(share), out.len(), ids.len() * w.n_out)?;
-    launch(device, rows, w, acts, 0, 1, out, 0, Some((ids, share)))
+    launch(device, variants, w, acts, 0, 1, out, 0, Some((ids, share)))
 }
 
 fn check(w: &DeviceWeights, acts: &DeviceActs, rows: usize, out: usize, written: usize) -> Result<()> {
@@ -156,7 +212,7 @@ fn check(w: &DeviceWeights, acts: &DeviceActs, rows: usize, out: usize, written:
 #[expect(clippy::too_many_arguments, reason = "both public forms in one place")]
 fn launch(
     device: &Device,
-    rows: &RowTable,
+    variants: &VariantTable,
     w: &DeviceWeights,
     acts: &DeviceActs,
     first: usize,
@@ -177,10 +233,10 @@ fn launch(
             &[w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride],
         );
     }
-    let r = rows.rows(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
+    let variant = variants.variant(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
     let shared = shared_bytes(w.dtype, w.n_in, columns);
-    let tiles = padded_rows(w.n_out).div_ceil(4 * wave_rows(w.dtype) * r) as u32;
-    let held = resident(columns * r).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
+    let tiles = padded_rows(w.n_out).div_ceil(4 * wave_rows(w.dtype) * variant.rows()) as u32;
+    let held = resident(variant, columns).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
     let y = experts.map_or(1, |(ids, _)| ids.len()) as u32;
     // every group the same number of tiles, all groups at work at one time
     let passes = (tiles * y).div_ceil(units * held).min(tiles).max(1);
@@ -200,5 +256,5 @@ fn launch(
         ids,
         (share as u32).into(),
     ];
-    device.launch(&format!("mat_vec_{format}_c{columns}_r{r}"), grid, &args)
+    device.launch(&format!("mat_vec_{format}_c{columns}_{}", variant.suffix()), grid, &args)
 }

@@ -6,5 +6,5 @@ pub mod quantize;
 pub mod repack;
 pub mod tables;
 
-pub use mat_vec::{DeviceWeights, MAX_COLUMNS, RowEntry, RowTable, mat_vec, mat_vec_experts};
+pub use mat_vec::{DeviceWeights, MAX_COLUMNS, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 pub use quantize::DeviceActs;

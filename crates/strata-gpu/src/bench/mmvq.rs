@@ -1,0 +1,145 @@
+//! `b6_mmvq_bench`: mat-vec at the model's shapes, against the time to read as many bytes.
+
+use super::{Timer, Timing, read_time, rotations};
+use crate::device::{Buffer, Device};
+use crate::error::{GpuError, Result};
+use crate::products::repack::repack;
+use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
+use strata_cpu::parity::rng::Rng;
+use strata_ops::matmul::ActForm;
+use strata_quant::DType;
+use strata_quant::testing::{SplitMix64, random_blocks};
+
+const WIDTHS: [usize; 6] = [1, 2, 3, 4, 5, 8];
+/// Experts of a token.
+const CHOSEN: usize = 10;
+
+/// A matrix of the model: its place, n_in, n_out, formats.
+type Shape = (&'static str, usize, usize, &'static [DType]);
+
+const SHAPES: [Shape; 11] = [
+    ("GDN qkv", 2560, 10_240, &[DType::Q6_K, DType::Q4_K, DType::Q5_K, DType::IQ4_XS]),
+    ("GDN gate", 2560, 6144, &[DType::Q6_K]),
+    ("GDN out", 6144, 2560, &[DType::Q6_K, DType::IQ4_XS, DType::Q4_K]),
+    ("QSA q", 2560, 12_288, &[DType::IQ4_XS, DType::Q6_K]),
+    ("attention q", 2560, 6144, &[DType::IQ4_XS, DType::Q8_0]),
+    ("shared up", 2560, 640, &[DType::IQ3_S]),
+    ("shared gate", 2560, 640, &[DType::Q4_K]),
+    ("shared down", 640, 2560, &[DType::IQ4_NL]),
+    ("router", 2560, 512, &[DType::BF16]),
+    ("MTP head", 2560, 106_299, &[DType::Q6_K]),
+    ("head", 2560, 248_320, &[DType::Q5_K, DType::Q6_K]),
+];
+const EXPERTS: [Shape; 2] = [
+    ("experts up", 2560, 640, &[DType::Q4_K, DType::IQ3_S, DType::IQ4_XS, DType::IQ2_XS]),
+    ("experts down", 640, 2560, &[DType::IQ4_NL, DType::Q4_0]),
+];
+
+/// Copies of one matrix beyond the L2, with activations for eight columns.
+struct Case {
+    sets: Vec<DeviceWeights>,
+    acts: DeviceActs,
+    out: Buffer<f32>,
+    bytes: usize,
+}
+
+impl Case {
+    /// `experts` matrices a call, 0 for a plain one; the copies then are one buffer of experts.
+    fn new(device: &Device, dtype: DType, n_in: usize, n_out: usize, experts: usize) -> Result<Case> {
+        let (n_in, n_out) = if device.is_shim() { (n_in.min(512), n_out.min(64)) } else { (n_in, n_out) };
+        let raw = random_blocks(dtype, n_out * (n_in / dtype.block_len()), &mut SplitMix64::new(7));
+        let packed = repack(dtype, &raw, n_out, n_in);
+        let bytes = raw.len() * experts.max(1);
+        let copies = rotations(device, bytes);
+        let sets = if experts > 0 {
+            vec![DeviceWeights::from_packed(device, dtype, &packed.repeat(copies * experts), n_in, n_out, copies * experts)?]
+        } else {
+            (0..copies).map(|_| DeviceWeights::from_packed(device, dtype, &packed, n_in, n_out, 1)).collect::<Result<_>>()?
+        };
+        let columns = if experts > 0 { experts } else { 8 };
+        let x = device.upload(&Rng::new(8).normals(columns * n_in, 1.0))?;
+        let mut acts = DeviceActs::new(device, dtype, columns, n_in)?;
+        if acts.form == ActForm::F32 {
+            acts.floats = x;
+        } else {
+            acts.quantize(device, &x, columns, false)?;
+        }
+        Ok(Case { sets, acts, out: device.alloc(columns * n_out)?, bytes })
+    }
+
+    fn time(&self, device: &Device, timer: Timer, columns: usize, variants: &VariantTable) -> Result<Timing> {
+        timer.time(device, &mut |i| mat_vec(device, variants, &self.sets[i % self.sets.len()], &self.acts, 0, columns, &self.out))
+    }
+
+    /// The fastest variant, with the times of one row a thread and of the choice. All must give the bits of launches of
+    /// single columns.
+    fn choose(&self, device: &Device, timer: Timer, columns: usize) -> Result<(Variant, Timing, Timing)> {
+        let (dtype, n_out) = (self.sets[0].dtype, self.sets[0].n_out);
+        let mut times: Vec<(Variant, Timing)> = Vec::new();
+        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || (v.takes(columns) && !dtype.is_float())) {
+            let table = VariantTable::new(vec![VariantEntry { dtype, columns, n_out, variant }]);
+            times.push((variant, self.time(device, timer, columns, &table)?));
+            let together = self.out.read()?;
+            for (t, together) in together.chunks_exact(n_out).take(columns).enumerate() {
+                let alone = device.alloc::<f32>(n_out)?;
+                mat_vec(device, &VariantTable::default(), &self.sets[0], &self.acts, t, 1, &alone)?;
+                if !together.iter().zip(&alone.read()?).all(|(a, b)| a.is_finite() && a.to_bits() == b.to_bits()) {
+                    let reason = format!("{columns} columns give other bits than one ({variant:?})");
+                    return Err(GpuError::Kernel { kernel: format!("mat_vec {dtype}"), reason });
+                }
+            }
+        }
+        let best = times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)).copied().unwrap_or(times[0]);
+        Ok((best.0, times[0].1, best.1))
+    }
+}
+
+/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to four columns.
+///
+/// # Errors
+/// Not enough memory, or a driver's error.
+pub fn tune_variants(device: &Device, matrices: &[(DType, usize, usize)]) -> Result<VariantTable> {
+    let mut entries = Vec::new();
+    for &(dtype, n_in, n_out) in matrices {
+        let case = Case::new(device, dtype, n_in, n_out, 0)?;
+        for columns in 1..=4 {
+            let variant = case.choose(device, Timer::default(), columns)?.0;
+            entries.push(VariantEntry { dtype, columns, n_out, variant });
+        }
+    }
+    Ok(VariantTable::new(entries))
+}
+
+/// Prints, for each matrix and number of columns, the time with one row a thread (A) and of the fastest variant (B), and what share
+/// of the reading limit B reaches; then ten experts of one token.
+pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()> {
+    let timer = Timer { samples: numbers.first().map_or(21, |reps| (reps / 20).max(3)), ..Timer::default() };
+    let figures = |bytes: usize, t: Timing, read: Timing| {
+        let rate = bytes as f64 / t.median * 1e-3;
+        format!("{rate:>6.0} GB/s {:>5.1} % of reading in {:.2} us", 100.0 * read.median / t.median, read.median)
+    };
+    let shapes = |all: &'static [Shape]| {
+        all.iter().flat_map(|(place, n_in, n_out, formats)| formats.iter().map(move |f| (*place, *n_in, *n_out, *f))).collect::<Vec<_>>()
+    };
+    for (place, n_in, n_out, dtype) in shapes(&SHAPES) {
+        let case = Case::new(device, dtype, n_in, n_out, 0)?;
+        let read = read_time(device, case.bytes, timer)?;
+        for columns in WIDTHS {
+            let (variant, a, b) = case.choose(device, timer, columns)?;
+            let (variant, text) = (format!("{variant:?}"), figures(case.bytes, b, read));
+            line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} A {:>8.2} us  B {variant:<5} {b} {text}", a.median));
+        }
+    }
+    for (place, n_in, n_out, dtype) in shapes(&EXPERTS) {
+        let case = Case::new(device, dtype, n_in, n_out, CHOSEN)?;
+        let (w, read) = (&case.sets[0], read_time(device, case.bytes, timer)?);
+        let ids = (0..w.experts / CHOSEN)
+            .map(|s| device.upload(&(0..CHOSEN).map(|k| (s * CHOSEN + k) as i32).collect::<Vec<_>>()))
+            .collect::<Result<Vec<_>>>()?;
+        let share = if place.ends_with("up") { CHOSEN } else { 1 };
+        let variants = VariantTable::default();
+        let t = timer.time(device, &mut |i| mat_vec_experts(device, &variants, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
+        line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {t} {}", figures(case.bytes, t, read)));
+    }
+    Ok(())
+}
