@@ -282,9 +282,11 @@ mod tests {
         exact("shim-gfx12");
     }
 
+    /// Nothing here but the compiler's target tells gfx11 from gfx12, so two formats do.
     #[test]
     fn mat_vec_is_exact_on_the_shim_as_gfx11() {
-        exact("shim-gfx11");
+        let Some(all) = cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], report)) else { return };
+        assert!(all.len() == 2 && all.iter().all(|c| c.differing == 0 && c.compared > 0), "{all:?}");
     }
 
     #[test]
