@@ -73,8 +73,7 @@ impl Case {
     fn run(&self, device: &Device, columns: usize) -> Result<(u64, u64)> {
         let want: Vec<f32> = (0..columns).flat_map(|t| self.reference(0, t)).collect();
         let mut differ = want.iter().filter(|v| !v.is_finite()).count() as u64;
-        let blocks = self.device_acts.form != ActForm::F32;
-        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || blocks) {
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(self.dtype, columns)) {
             let entry = |columns| VariantEntry { dtype: self.dtype, columns, n_out: self.n_out, variant };
             let table = VariantTable::new((1..=8).map(entry).collect());
             let together = self.poisoned(device, columns)?;
