@@ -5,8 +5,8 @@ mod words;
 
 use crate::device::Device;
 use crate::error::Result;
-use strata_cpu::parity::CaseReport;
 pub use qsa_topk::qsa_topk_active_parity;
+use strata_cpu::parity::CaseReport;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
