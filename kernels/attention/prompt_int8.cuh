@@ -45,20 +45,22 @@ DEVICE void weight_digits(u32 l, const f32* p, const f32* v_scale, u32 (&out)[Di
 #if STRATA_CUDA
     constexpr int more = G == 8 ? 0 : G == 12 ? 2 : 4;  // words of the heads from 8 on
     u32 n = l >> 2, q = l & 3u, quad = l & ~3u, other = G == 12 ? n & 1u : 0u;
-    f32 x[16], y[more ? 4 * more : 1], a = 0.0f, b = 0.0f;
-    UNROLL for (int i = 0; i < 4 + more; i++) {
-        u32 head = i < 4 ? n : G == 12 ? 8u + (n >> 1) : 8u + n, cell = 4u * q + 16u * (i < 4 ? (u32)i : 2u * other + (i - 4));
-        F4 w = *(const F4*)(p + head * CHUNK_CELLS + folded(head, cell)), s = *(const F4*)(v_scale + folded(0, cell));
-        f32 v[4] = {w.x * s.x, w.y * s.y, w.z * s.z, w.w * s.w};
-        UNROLL for (int j = 0; j < 4; j++) {
-            if (i < 4) {
-                x[4 * i + j] = v[j];
-                a = max_(a, magnitude(v[j]));
-            } else {
-                y[4 * (i - 4) + j] = v[j];
-                b = max_(b, magnitude(v[j]));
-            }
-        }
+    auto products = [&](int i, f32 (&v)[4]) {
+        const u32 head = i < 4 ? n : G == 12 ? 8u + (n >> 1) : 8u + n, cell = 4u * q + 16u * (i < 4 ? (u32)i : 2u * other + (i - 4));
+        const F4 w = *(const F4*)(p + head * CHUNK_CELLS + folded(head, cell)), s = *(const F4*)(v_scale + folded(0, cell));
+        v[0] = w.x * s.x;
+        v[1] = w.y * s.y;
+        v[2] = w.z * s.z;
+        v[3] = w.w * s.w;
+    };
+    f32 x[4][4], y[more ? more : 1][4], a = 0.0f, b = 0.0f;
+    UNROLL for (int i = 0; i < 4; i++) {
+        products(i, x[i]);
+        UNROLL for (int j = 0; j < 4; j++) a = max_(a, magnitude(x[i][j]));
+    }
+    UNROLL for (int i = 4; i < 4 + more; i++) {
+        products(i, y[i - 4]);
+        UNROLL for (int j = 0; j < 4; j++) b = max_(b, magnitude(y[i - 4][j]));
     }
     a = max_(a, lane_xor<1>(a));
     a = max_(a, lane_xor<2>(a));
@@ -74,14 +76,15 @@ DEVICE void weight_digits(u32 l, const f32* p, const f32* v_scale, u32 (&out)[Di
     f32 factor = lane_get(ratio, quad + 1u);
     UNROLL for (int i = 0; i < 4; i++) {
         u32 d[3];
-        digit_words(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3], factor, d);
+        digit_words(x[i][0], x[i][1], x[i][2], x[i][3], factor, d);
         UNROLL for (int t = 0; t < 3; t++) out[t][i >> 1][i & 1] = d[t];
     }
     if constexpr (more != 0) {
         factor = lane_get(ratio, quad + 3u);
         UNROLL for (int i = 0; i < more; i++) {
             u32 d[3];
-            digit_words(y[4 * i], y[4 * i + 1], y[4 * i + 2], y[4 * i + 3], factor, d);
+            products(4 + i, y);
+            digit_words(y[i][0], y[i][1], y[i][2], y[i][3], factor, d);
             if constexpr (G == 16) {
                 UNROLL for (int t = 0; t < 3; t++) out[3 + t][i >> 1][i & 1] = d[t];
             } else {
@@ -242,13 +245,7 @@ template <int G, class Form> DEVICE void prompt_int8(const PromptArgs<i8, i8> g)
         async_wait<1>();
         barrier_lds();
 
-        f32 keep[C::heads], take[C::heads];
         form.take_weights(l, s.p[0], s.scale[w]);
-        UNROLL for (int i = 0; i < C::heads; i++) {
-            const f32* from = s.merge[C::sum_head(l, i)];
-            keep[i] = from[0];
-            take[i] = from[1];
-        }
 
         // Weighted values. Tile m has dimensions 16 m + 2 n + r of the wave's in rows n + 8 r on NVIDIA, where a matrix load
         // gives pairs of them; dimensions 4 i + m in rows i on AMD.
@@ -271,7 +268,11 @@ template <int G, class Form> DEVICE void prompt_int8(const PromptArgs<i8, i8> g)
 #endif
             }
 #endif
-            form.products(a, [&](int r, int i, f32 acc) { sums[m][r][i] = fma_(sums[m][r][i], keep[i], acc * take[i]); });
+            wave_sync();  // or the compiler would hold what it reads here for all tiles: registers are short
+            form.products(a, [&](int r, int i, f32 acc) {
+                const f32* merge = s.merge[C::sum_head(l, i)];
+                sums[m][r][i] = fma_(sums[m][r][i], merge[0], acc * merge[1]);
+            });
         }
         v_scale = load_scales(g.v_scale, next, w);
 #if STRATA_CUDA
