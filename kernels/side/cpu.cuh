@@ -89,7 +89,6 @@ DEVICE Fiber& self() { return run->fibers[run->current]; }
 DEVICE Wave& wave_of() { Fiber& f = self(); return f.group->waves[f.thread >> 5]; }
 
 enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_, matrix_ };
-enum Collective { xor_ = 1, get_, up_, ballot_, match_, sync_, dpp_, quad_, lanex_, lane16_, bpermute_, readlane_, mma_ };
 
 // Shows `n` words to the wave, waits until every lane has, and gives the buffer.
 template <u32 n> DEVICE u64 (*show(int what, const u64 (&words)[n]))[8] {

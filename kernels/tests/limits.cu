@@ -29,7 +29,7 @@ KERNEL(256) limit_copy(const U4* RESTRICT in, U4* RESTRICT out, i64 n) {
 KERNEL(256) limit_fma(f32* RESTRICT out, f32 a, f32 b, i32 turns) {
     f32 x[16];
     UNROLL for (int k = 0; k < 16; k++) x[k] = float_of_int((i32)thread_x() + k);
-    NO_UNROLL for (i32 i = 0; i < turns; i++) UNROLL for (int k = 0; k < 16; k++) x[k] = fma_(x[k], a, b);
+    NO_UNROLL for (i32 i = 0; i < turns; i += 8) UNROLL for (int j = 0; j < 8; j++) UNROLL for (int k = 0; k < 16; k++) x[k] = fma_(x[k], a, b);
     f32 s = 0.0f;
     UNROLL for (int k = 0; k < 16; k++) s += x[k];
     if (s == 1.25f) out[0] = s;
@@ -38,7 +38,7 @@ KERNEL(256) limit_fma(f32* RESTRICT out, f32 a, f32 b, i32 turns) {
 KERNEL(256) limit_dot4(u32* RESTRICT out, u32 a, i32 turns) {
     i32 x[16];
     UNROLL for (int k = 0; k < 16; k++) x[k] = (i32)thread_x() + k;
-    NO_UNROLL for (i32 i = 0; i < turns; i++) UNROLL for (int k = 0; k < 16; k++) x[k] = dot4((u32)x[k], a, x[k]);
+    NO_UNROLL for (i32 i = 0; i < turns; i += 8) UNROLL for (int j = 0; j < 8; j++) UNROLL for (int k = 0; k < 16; k++) x[k] = dot4((u32)x[k], a, x[k]);
     i32 s = 0;
     UNROLL for (int k = 0; k < 16; k++) s += x[k];
     if (s == 1234567) out[0] = (u32)s;
@@ -51,7 +51,7 @@ KERNEL(128) limit_matrix_s8(u32* RESTRICT out, u32 seed, i32 turns) {
     i32 c[8][X::C] = {};
     UNROLL for (int r = 0; r < X::A; r++) a[r] = seed * (r + 1) + (thread_x() & 15u);
     UNROLL for (int r = 0; r < X::B; r++) b[r] = seed * (r + 3) + (thread_x() & 15u);
-    NO_UNROLL for (i32 i = 0; i < turns; i++) UNROLL for (int k = 0; k < 8; k++) X::multiply(c[k], a, b);
+    NO_UNROLL for (i32 i = 0; i < turns; i += 8) UNROLL for (int j = 0; j < 8; j++) UNROLL for (int k = 0; k < 8; k++) X::multiply(c[k], a, b);
     i32 s = 0;
     UNROLL for (int k = 0; k < 8; k++) UNROLL for (int i = 0; i < X::C; i++) s += c[k][i];
     if (s == 1234567) out[0] = (u32)s;
@@ -62,7 +62,7 @@ KERNEL(128) limit_matrix_f16(u32* RESTRICT out, u32 seed, i32 turns) {
     f32 c[8][X::C] = {};
     UNROLL for (int r = 0; r < X::A; r++) a[r] = (seed * (r + 1) + (thread_x() & 15u)) & 0x3bff3bffu;
     UNROLL for (int r = 0; r < X::B; r++) b[r] = (seed * (r + 3) + (thread_x() & 15u)) & 0x3bff3bffu;
-    NO_UNROLL for (i32 i = 0; i < turns; i++) UNROLL for (int k = 0; k < 8; k++) X::multiply_f16(c[k], a, b);
+    NO_UNROLL for (i32 i = 0; i < turns; i += 8) UNROLL for (int j = 0; j < 8; j++) UNROLL for (int k = 0; k < 8; k++) X::multiply_f16(c[k], a, b);
     f32 s = 0;
     UNROLL for (int k = 0; k < 8; k++) UNROLL for (int i = 0; i < X::C; i++) s += c[k][i];
     if (s == 1.25f) out[0] = bits_of(s);

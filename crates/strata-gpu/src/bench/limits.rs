@@ -70,7 +70,7 @@ impl Limits {
         let words: i64 = (bytes / 16) as i64;
         let copy = timer.time(device, &mut |_| device.launch("limit_copy", grid(device, 8, 256), &[from.arg(), to.arg(), words.into()]))?;
         let read = timer.time(device, &mut |_| device.launch("limit_read", grid(device, 8, 256), &[from.arg(), to.arg(), words.into()]))?;
-        let turns: i32 = if device.is_shim() { 2 } else { 4096 };
+        let turns: i32 = if device.is_shim() { 8 } else { 4096 };
         let g = grid(device, 8, 256);
         let threads = f64::from(g.groups[0]) * 256.0 * 16.0 * f64::from(turns);
         let fma = timer.time(device, &mut |_| device.launch("limit_fma", g, &[to.arg(), 0.999f32.into(), 0.5f32.into(), turns.into()]))?;

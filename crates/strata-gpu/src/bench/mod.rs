@@ -2,8 +2,8 @@
 
 mod attn_decode;
 mod limits;
-mod qsa_scores;
 mod mmvq;
+mod qsa_scores;
 
 pub use limits::{Limits, read_time};
 pub use mmvq::tune_variants;
@@ -40,10 +40,14 @@ pub static BENCHES: &[Bench] = &[
         about: "block scores of prompts: every scorer, errors of those on matrix units",
         numbers: "context queries repetitions capacity",
         run: qsa_scores::qsa_scores_bench,
+    },
+    Bench {
         name: "attn_decode",
         about: "decode attention: chunk kernels and merge of four KV formats",
         numbers: "n_q width",
         run: attn_decode::attn_decode_bench,
+    },
+    Bench {
         name: "b6_mmvq_bench",
         about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
         numbers: "[reps]",

@@ -1,14 +1,12 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
-mod attn_data;
-mod gemm;
 pub(crate) mod attn_data;
 mod gemm;
 mod kv_append;
 mod mmvq;
-pub(crate) mod qsa_matrix;
 mod prompt_attn;
 pub(crate) mod prompt_data;
+pub(crate) mod qsa_matrix;
 mod qsa_merge;
 pub(crate) mod qsa_scores;
 mod qsa_topk;
@@ -19,13 +17,12 @@ use crate::error::Result;
 pub use gemm::gemm_parity;
 pub use kv_append::kv_append_parity;
 pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
-pub use qsa_matrix::qsa_matrix_gate;
-use strata_cpu::parity::CaseReport;
 pub use prompt_attn::prompt_attn_parity;
+pub use qsa_matrix::qsa_matrix_gate;
 pub use qsa_merge::qsa_merge_daily_parity;
 pub use qsa_scores::{qsa_rows_parity, qsa_scores_parity};
-use strata_cpu::parity::CaseReport;
 pub use qsa_topk::qsa_topk_active_parity;
+use strata_cpu::parity::CaseReport;
 pub use words::words_parity;
 
 /// A suite of one device: `full` runs the published sizes.
@@ -47,14 +44,13 @@ pub static SUITES: &[Suite] = &[
     Suite { name: "quantize_parity", about: "activations to int8 blocks, one and two orders", run: quantize_parity },
     Suite { name: "mmvq_multi_parity", about: "mat-vec of every format for 1 to 8 columns, and experts", run: mmvq_multi_parity },
     Suite { name: "gemm_parity", about: "integer product tiles of every format against the definition", run: gemm_parity },
+    Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
+    Suite { name: "kv_append_parity", about: "KV appends in four formats, raw and pooled index keys", run: kv_append_parity },
     Suite {
         name: "qsa_merge_daily_parity",
         about: "decode attention of four KV formats, chunk kernels and merge",
         run: qsa_merge_daily_parity,
     },
-    Suite { name: "qsa_topk_active_parity", about: "ids of the block top-k, every kernel and the dispatch", run: qsa_topk_active_parity },
-    Suite { name: "kv_append_parity", about: "KV appends in four formats, raw and pooled index keys", run: kv_append_parity },
-    Suite { name: "qsa_merge_daily_parity", about: "decode attention of four KV formats, chunk kernels and merge", run: qsa_merge_daily_parity },
     Suite { name: "prompt_attn_parity", about: "prompt attention of four KV formats", run: prompt_attn_parity },
 ];
 

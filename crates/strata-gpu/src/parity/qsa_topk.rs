@@ -1,6 +1,6 @@
 //! `qsa_topk_active_parity`: ids of every top-k kernel and of the dispatch against the definition.
 
-use crate::device::{Buffer, Device};
+use crate::device::Device;
 use crate::error::Result;
 use crate::selection::topk::{Selecting, TopK, select, select_with};
 use crate::selection::topk_table::TopkTable;
@@ -63,6 +63,13 @@ fn run_case(device: &Device, case: &TopkCase, queries: &[usize], full: bool) -> 
         _ => blocks,
     };
     let table = TopkTable::for_arch(&device.info().arch);
+    // table, kernel if not the table's choice, count of blocks
+    let mut runs: Vec<(TopkTable, Option<TopK>, Option<usize>)> = [None, Some(counted)].map(|active| (table, None, active)).to_vec();
+    runs.extend(kernels(device, blocks, full).into_iter().map(|k| (table, Some(k), Some(blocks))));
+    if device.has(TopK::Cluster9.kernel()) {
+        // few blocks by the whole cluster all the same
+        runs.push((TopkTable { cluster_solo: 0, ..table }, Some(TopK::Cluster9), None));
+    }
     let (mut compared, mut differing) = (0, 0);
     for which in 0..2 {
         let widths: Vec<usize> = queries.iter().map(|q| case.widths(*q)[which]).collect();
@@ -80,10 +87,22 @@ fn run_case(device: &Device, case: &TopkCase, queries: &[usize], full: bool) -> 
             })
             .collect();
         let mut poison = 0x3a;
-        let mut check = |run: &mut dyn FnMut(&Buffer<i32>) -> Result<()>| -> Result<()> {
+        for (table, kernel, active_blocks) in &runs {
             poison ^= 0x5f;
             ids.fill(poison)?;
-            run(&ids)?;
+            let s = Selecting {
+                scores: &scores_on,
+                records: &records,
+                ids: &ids,
+                max_blocks: MAX_BLOCKS,
+                cap: CAP,
+                queries: n,
+                active_blocks: *active_blocks,
+            };
+            match kernel {
+                Some(k) => select_with(device, table, *k, &s)?,
+                None => select(device, table, &s)?,
+            }
             for (got, want) in ids.read()?.chunks_exact(CAP).zip(&want) {
                 let bad = got.iter().zip(want).filter(|(a, b)| a != b).count();
                 // nothing is written beyond the width
@@ -92,27 +111,6 @@ fn run_case(device: &Device, case: &TopkCase, queries: &[usize], full: bool) -> 
                 compared += want.len() as u64;
                 differing += (bad + beyond) as u64;
             }
-            Ok(())
-        };
-        let selecting = |ids, active_blocks| Selecting {
-            scores: &scores_on,
-            records: &records,
-            ids,
-            max_blocks: MAX_BLOCKS,
-            cap: CAP,
-            queries: n,
-            active_blocks,
-        };
-        for active in [None, Some(counted)] {
-            check(&mut |ids| select(device, &table, &selecting(ids, active)))?;
-        }
-        for k in kernels(device, blocks, full) {
-            check(&mut |ids| select_with(device, &table, k, &selecting(ids, Some(blocks))))?;
-        }
-        if device.has(TopK::Cluster9.kernel()) {
-            // few blocks by the cluster all the same
-            let spread = TopkTable { cluster_solo: 0, ..table };
-            check(&mut |ids| select_with(device, &spread, TopK::Cluster9, &selecting(ids, None)))?;
         }
     }
     Ok((compared, differing))

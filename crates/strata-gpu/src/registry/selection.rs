@@ -5,6 +5,8 @@ use super::{Kernel, Needs, kernel};
 const SCORES: &str = "selection/scores.cu";
 const SCORES_THREAD: &str = "selection/scores_thread.cu";
 const SCORES_MATRIX: &str = "selection/scores_matrix.cu";
+const TOPK: &str = "selection/topk.cu";
+const TOPK_CLUSTER: &str = "selection/topk_cluster.cu";
 
 const fn rows(name: &'static str) -> Kernel {
     kernel(name, SCORES, "pppppi", 256)
@@ -26,10 +28,6 @@ pub(super) static KERNELS: &[Kernel] = &[
     kernel("qsa_scores_thread", SCORES_THREAD, "ppppiii", 128),
     kernel("qsa_scores_bf16", SCORES_MATRIX, "ppppii", 128).needs(Needs::Matrix(80)).inexact(),
     kernel("qsa_scores_tf32", SCORES_MATRIX, "ppppii", 128).needs(Needs::Cuda(80)).inexact(),
-const TOPK: &str = "selection/topk.cu";
-const TOPK_CLUSTER: &str = "selection/topk_cluster.cu";
-
-pub(super) static KERNELS: &[Kernel] = &[
     kernel("qsa_topk_ref", TOPK, "pppii", 256),
     kernel("qsa_topk_wide", TOPK, "pppii", 1024),
     kernel("qsa_topk_reg2", TOPK, "pppii", 1024),

@@ -160,15 +160,8 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
         let (scores, records, ids) = (device.alloc(3_000).unwrap(), device.alloc(4).unwrap(), device.alloc(2_051).unwrap());
-        let good = Selecting {
-            scores: &scores,
-            records: &records,
-            ids: &ids,
-            max_blocks: 3_000,
-            cap: 2_051,
-            queries: 1,
-            active_blocks: None,
-        };
+        let good =
+            Selecting { scores: &scores, records: &records, ids: &ids, max_blocks: 3_000, cap: 2_051, queries: 1, active_blocks: None };
         let run = |k, s: Selecting<'_>| select_with(&device, &TopkTable::BASE, k, &s).unwrap_err().to_string();
         assert!(run(TopK::Reg2, good).contains("2048 blocks"));
         assert!(run(TopK::Reg66, Selecting { active_blocks: Some(3), ..good }).contains("needs Hip"));

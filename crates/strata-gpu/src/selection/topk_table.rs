@@ -82,8 +82,14 @@ mod tests {
         let mut t = TopkTable::for_arch("gfx1201");
         let at = |t: &TopkTable, d: &Device, queries, active| t.choose(d, queries, 65_538, active);
         // decode: by the capacity alone
-        assert_eq!((at(&t, &cuda, 1, None), at(&t, &cuda, 16, Some(0)), at(&t, &cuda, 17, None)), (TopK::Cluster9, TopK::Cluster9, TopK::Wide));
-        assert_eq!((at(&t, &hip, 1, None), t.choose(&hip, 1, 8_194, None), t.choose(&hip, 1, 70_000, None)), (TopK::Reg66, TopK::Reg9, TopK::Wide));
+        assert_eq!(
+            (at(&t, &cuda, 1, None), at(&t, &cuda, 16, Some(0)), at(&t, &cuda, 17, None)),
+            (TopK::Cluster9, TopK::Cluster9, TopK::Wide)
+        );
+        assert_eq!(
+            (at(&t, &hip, 1, None), t.choose(&hip, 1, 8_194, None), t.choose(&hip, 1, 70_000, None)),
+            (TopK::Reg66, TopK::Reg9, TopK::Wide)
+        );
         assert_eq!((t.choose(&cuda, 1, 100_000, None), t.choose(&cuda, 1, 140_000, None)), (TopK::Cluster17, TopK::Wide));
         // prompts: by the count, on both sides of each edge
         for (active, kernel) in [
@@ -103,7 +109,10 @@ mod tests {
         // explicit values are kept, names that do not exist give nothing
         assert!(t.set("reg_min", 0) && t.set("wide_min", 50_000) && t.set("cluster_queries", 0) && t.set("reg_max", 9));
         assert_eq!((at(&t, &cuda, 1, Some(2_048)), at(&t, &cuda, 1, Some(2_049))), (TopK::Reg2, TopK::Reg9));
-        assert_eq!((at(&t, &cuda, 1, Some(49_999)), at(&t, &cuda, 1, Some(50_000)), at(&t, &cuda, 1, None)), (TopK::Ref, TopK::Wide, TopK::Wide));
+        assert_eq!(
+            (at(&t, &cuda, 1, Some(49_999)), at(&t, &cuda, 1, Some(50_000)), at(&t, &cuda, 1, None)),
+            (TopK::Ref, TopK::Wide, TopK::Wide)
+        );
         assert!(t.set("by_active", 0) && t.set("reg_max", 66) && t.set("cluster_solo", 5));
         assert_eq!((at(&t, &hip, 256, Some(600)), t.cluster_solo), (TopK::Reg66, 5));
         let before = t;
