@@ -53,14 +53,14 @@ DEVICE void weight_digits(u32 l, const f32* p, const f32* v_scale, u32 (&out)[Di
         v[2] = w.z * s.z;
         v[3] = w.w * s.w;
     };
-    f32 x[4][4], y[more ? more : 1][4], a = 0.0f, b = 0.0f;
+    f32 x[4][4], y[4], a = 0.0f, b = 0.0f;
     UNROLL for (int i = 0; i < 4; i++) {
         products(i, x[i]);
         UNROLL for (int j = 0; j < 4; j++) a = max_(a, magnitude(x[i][j]));
     }
     UNROLL for (int i = 4; i < 4 + more; i++) {
-        products(i, y[i - 4]);
-        UNROLL for (int j = 0; j < 4; j++) b = max_(b, magnitude(y[i - 4][j]));
+        products(i, y);
+        UNROLL for (int j = 0; j < 4; j++) b = max_(b, magnitude(y[j]));
     }
     a = max_(a, lane_xor<1>(a));
     a = max_(a, lane_xor<2>(a));
@@ -84,7 +84,7 @@ DEVICE void weight_digits(u32 l, const f32* p, const f32* v_scale, u32 (&out)[Di
         UNROLL for (int i = 0; i < more; i++) {
             u32 d[3];
             products(4 + i, y);
-            digit_words(y[i][0], y[i][1], y[i][2], y[i][3], factor, d);
+            digit_words(y[0], y[1], y[2], y[3], factor, d);
             if constexpr (G == 16) {
                 UNROLL for (int t = 0; t < 3; t++) out[3 + t][i >> 1][i & 1] = d[t];
             } else {
