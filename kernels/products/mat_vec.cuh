@@ -9,59 +9,80 @@
 
 #define MAT_VEC_THREADS 128u
 
-// A block of activations in shared memory: codes, for formats with minima the sums of 32 codes, the scale. An odd multiple of
-// 16 bytes, so that chains, which read different blocks at the same offset, meet in few banks.
+// A block of activations in shared memory: codes, for formats with minima the sums of 32 codes in two balanced bytes (four words:
+// low bytes of parts 0..3 and 4..7, then high bytes), the scale. An odd multiple of 16 bytes, so that chains, which read different
+// blocks at the same offset, meet in few banks.
 template <class F> struct ActBlock {
-    static constexpr u32 SUMS = F::WIDTH, SCALE = F::WIDTH + (F::MINIMA ? 32u : 0u), BYTES = SCALE + 16u;
+    static constexpr u32 SUMS = F::WIDTH, SCALE = F::WIDTH + (F::MINIMA ? 16u : 0u), BYTES = F::WIDTH + (F::MINIMA ? 48u : 16u);
 };
 
+// Asynchronous copies need no unrolled loop to overlap.
+#if STRATA_CUDA && STRATA_SM >= 800
+#define STAGE_UNROLL NO_UNROLL
+#else
+#define STAGE_UNROLL
+#endif
 template <class F> DEVICE void stage_acts(u8* to, const i8* codes, const f32* scales, const i32* sums, u32 count) {
     typedef ActBlock<F> A;
     constexpr u32 words = F::WIDTH / 16u;
-    for (u32 i = thread_x(); i < count * words; i += MAT_VEC_THREADS) *(U4*)(to + i / words * A::BYTES + i % words * 16u) = ((const U4*)codes)[i];
+    STAGE_UNROLL for (u32 i = thread_x(); i < count * words; i += MAT_VEC_THREADS)
+        async_copy16(to + i / words * A::BYTES + i % words * 16u, (const U4*)codes + i);
+    async_commit();
     if constexpr (F::MINIMA)
-        for (u32 i = thread_x(); i < count * 2u; i += MAT_VEC_THREADS) *(U4*)(to + i / 2u * A::BYTES + A::SUMS + i % 2u * 16u) = ((const U4*)sums)[i];
-    for (u32 i = thread_x(); i < count; i += MAT_VEC_THREADS) *(f32*)(to + i * A::BYTES + A::SCALE) = scales[i];
+        STAGE_UNROLL for (u32 i = thread_x(); i < count * 2u; i += MAT_VEC_THREADS) {
+            const U4 four = ((const U4*)sums)[i];
+            const u32 s[4] = {four.x, four.y, four.z, four.w};
+            u32 low = 0, high = 0;
+            UNROLL for (int k = 0; k < 4; k++) {
+                low |= (s[k] & 255u) << 8 * k;
+                high |= ((s[k] + 128u) >> 8 & 255u) << 8 * k;  // of 256 high + low with a signed low
+            }
+            u32* at = (u32*)(to + i / 2u * A::BYTES + A::SUMS);
+            at[i % 2u] = low, at[2u + i % 2u] = high;
+        }
+    STAGE_UNROLL for (u32 i = thread_x(); i < count; i += MAT_VEC_THREADS) *(f32*)(to + i * A::BYTES + A::SCALE) = scales[i];
+    async_wait<0>();
 }
 
-// A block of each of a thread's rows, as loaded: all of its loads are under way before the first is used.
-template <class F, int ROWS> struct Blocks {
-    typename F::Head head[ROWS];
-    typename F::Part part[F::PARTS][ROWS];
-};
 // Which blocks a thread walks: those of chain c, first up to last, of `row` and rows 32 / CHAINS further.
 struct Walk {
     const u8* weights;
     u32 blocks, padded, row, c, first, last;
 };
+template <class F> DEVICE Place block_at(const Walk& k, int i, u32 s) {
+    const u32 row = smaller(k.row + (u32)i * (32u / F::CHAINS), k.padded - 1u);  // rows beyond the end repeat the last
+#if STRATA_BROKEN == 2
+    return place_of<F>(k.weights, row, k.blocks, s);
+#else
+    return place<F>(k.weights, row, k.blocks, k.c, s - k.first);
+#endif
+}
+// A block of each of a thread's rows, whole or `parts` of its parts, as loaded: every load is under way before the first is used.
+template <class F, int ROWS, int parts> struct Blocks {
+    typename F::Head head[ROWS];
+    typename F::Part part[parts][ROWS];
+};
 // Loads blocks s, s + 1, ... as far as the chain goes.
-template <class F, int ROWS, int depth> DEVICE void load_blocks(Blocks<F, ROWS> (&to)[depth], const Walk& k, u32 s) {
+template <class F, int ROWS, int depth> DEVICE void load_blocks(Blocks<F, ROWS, F::PARTS> (&to)[depth], const Walk& k, u32 s) {
     UNROLL for (int d = 0; d < depth; d++) {
         if (s + d >= k.last) continue;
         UNROLL for (int i = 0; i < ROWS; i++) {
-            const u32 mine = smaller(k.row + (u32)i * (32u / F::CHAINS), k.padded - 1u);  // rows beyond the end repeat the last
-#if STRATA_BROKEN == 2
-            const Place at = place_of<F>(k.weights, mine, k.blocks, s + d);
-#else
-            const Place at = place<F>(k.weights, mine, k.blocks, k.c, s + d - k.first);
-#endif
+            const Place at = block_at<F>(k, i, s + d);
             to[d].head[i] = F::head(at);
             UNROLL for (int part = 0; part < (int)F::PARTS; part++) to[d].part[part][i] = F::load(at, part);
         }
     }
 }
 
-// Adds a block of each row to its chain; `acts` is the block of column 0, columns are `column` bytes apart.
-template <class F, int COLS, int ROWS>
-DEVICE void add_block(const Blocks<F, ROWS>& b, const u8* acts, u32 column, const u32* table, f32 (&chain)[ROWS][COLS]) {
-    typedef ActBlock<F> A;
-    i32 isum[ROWS][COLS] = {}, msum[ROWS][COLS] = {};
-    UNROLL for (int part = 0; part < (int)F::PARTS; part++) {
+// Adds parts to the sums of a block; `acts` are their codes in column 0, columns are `column` bytes apart.
+template <class F, int COLS, int ROWS, int parts>
+DEVICE void add_parts(i32 (&isum)[ROWS][COLS], const Blocks<F, ROWS, parts>& b, const u8* acts, u32 column, const u32* table) {
+    UNROLL for (int part = 0; part < parts; part++) {
         u32 w[ROWS][8];
         UNROLL for (int i = 0; i < ROWS; i++) F::decode(b.part[part][i], part, w[i], table);
         UNROLL for (int t = 0; t < COLS; t++) {
-            const u8* a = acts + t * column;
-            const U4 x = *(const U4*)(a + 32 * part), y = *(const U4*)(a + 32 * part + 16);
+            const u8* a = acts + t * column + 32 * part;
+            const U4 x = *(const U4*)a, y = *(const U4*)(a + 16);
             UNROLL for (int i = 0; i < ROWS; i++) {
                 i32 first = F::SUBS == 0 ? isum[i][t] : 0;
                 first = dot4(w[i][0], x.x, first), first = dot4(w[i][1], x.y, first);
@@ -72,16 +93,64 @@ DEVICE void add_block(const Blocks<F, ROWS>& b, const u8* acts, u32 column, cons
                 if constexpr (F::SUBS == 0) isum[i][t] = second;
                 if constexpr (F::SUBS == 1) isum[i][t] += F::scale(b.head[i], part, 0) * second;
                 if constexpr (F::SUBS == 2) isum[i][t] += F::scale(b.head[i], part, 0) * first + F::scale(b.head[i], part, 1) * second;
-                if constexpr (F::MINIMA) msum[i][t] += F::minimum(b.head[i], part) * *(const i32*)(a + A::SUMS + 4 * part);
             }
         }
     }
+}
+// Adds a block's sums to the chains.
+template <class F, int COLS, int ROWS>
+DEVICE void add_block(f32 (&chain)[ROWS][COLS], const i32 (&isum)[ROWS][COLS], const typename F::Head (&head)[ROWS], const u8* acts, u32 column) {
+    typedef ActBlock<F> A;
     UNROLL for (int t = 0; t < COLS; t++) {
         const f32 scale = *(const f32*)(acts + t * column + A::SCALE);
         UNROLL for (int i = 0; i < ROWS; i++) {
-            chain[i][t] = fma_(b.head[i].d * scale, float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
-            if constexpr (F::MINIMA) chain[i][t] = fma_(-(F::dmin(b.head[i]) * scale), float_of_int(msum[i][t]), chain[i][t]);
+            chain[i][t] = fma_(head[i].d * scale, float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
+            if constexpr (F::MINIMA) {
+                const U4 sums = *(const U4*)(acts + t * column + A::SUMS);
+                const i32 low = dot4(F::minima(head[i], 1), sums.y, dot4(F::minima(head[i], 0), sums.x, 0));
+                const i32 high = dot4(F::minima(head[i], 1), sums.w, dot4(F::minima(head[i], 0), sums.z, 0));
+                chain[i][t] = fma_(-(F::dmin(head[i]) * scale), float_of_int(256 * high + low), chain[i][t]);
+            }
         }
+    }
+}
+// Walks a chain with whole blocks in registers: few columns, which wait for memory. With `ahead`, blocks are loaded while those
+// before are summed.
+template <class F, int COLS, int ROWS, bool ahead>
+DEVICE void walk_blocks(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column, const u32* table) {
+    constexpr int depth = F::WIDTH == 256 ? 1 : COLS < 4 ? 4 : 2;  // narrow blocks are few bytes, so several are loaded at a time
+    Blocks<F, ROWS, F::PARTS> now[depth], next[depth];
+    if constexpr (ahead) load_blocks<F>(now, k, k.first);
+    for (u32 s = k.first; s < k.last; s += depth) {
+        if constexpr (ahead) load_blocks<F>(next, k, s + depth);
+        else load_blocks<F>(now, k, s);
+        UNROLL for (int d = 0; d < depth; d++) {
+            if (s + d >= k.last) continue;
+            const u8* a = acts + (s + d) * ActBlock<F>::BYTES;
+            i32 isum[ROWS][COLS] = {};
+            add_parts<F>(isum, now[d], a, column, table);
+            add_block<F>(chain, isum, now[d].head, a, column);
+        }
+        if constexpr (ahead) UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
+    }
+}
+// Walks a chain of wide blocks by halves: many columns or lookups, which wait for arithmetic.
+template <class F, int COLS, int ROWS>
+DEVICE void walk_halves(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column, const u32* table) {
+    constexpr int parts = F::PARTS / 2;
+    for (u32 s = k.first; s < k.last; s++) {
+        const u8* a = acts + s * ActBlock<F>::BYTES;
+        Place at[ROWS];
+        typename F::Head head[ROWS];
+        Blocks<F, ROWS, parts> half;
+        UNROLL for (int i = 0; i < ROWS; i++) at[i] = block_at<F>(k, i, s), half.head[i] = head[i] = F::head(at[i]);
+        i32 isum[ROWS][COLS] = {};
+        NO_UNROLL for (int h = 0; h < 2; h++) {
+            UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int part = 0; part < parts; part++) half.part[part][i] = F::load(at[i], parts * h + part);
+            add_parts<F>(isum, half, a + 32 * parts * h, column, table);
+            UNROLL for (int i = 0; i < ROWS; i++) F::second_half(half.head[i]);
+        }
+        add_block<F>(chain, isum, head, a, column);
     }
 }
 
@@ -100,12 +169,13 @@ template <u32 chains> DEVICE f32 add_chains(f32 chain) {
     return y;
 }
 
-// out[t][row] = W x_t for COLS columns; out rows are out_stride apart. With `experts`, W holds a matrix for each expert: group
+// out[t][row] = W x_t for `live` of COLS columns; out rows are out_stride apart. The rest of the columns are summed from whatever
+// shared memory holds and left. With `experts`, W holds a matrix for each expert: group
 // y of the grid multiplies matrix experts[y] by column y / share and writes row y of out; an id below 0 writes nothing.
-// AHEAD loads a block while the one before is summed: for matrices so small that each thread has one row.
 template <class F, int COLS, int ROWS, bool AHEAD>
 DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,
-                    const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, u32 share) {
+                    const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, u32 share,
+                    u32 live) {
     constexpr u32 wave_rows = 32u / F::CHAINS, group_rows = MAT_VEC_THREADS / 32u * wave_rows * ROWS;
     DYN_SHARED(u8, shared);
     const u32 padded = (n_out + GROUP_ROWS - 1u) / GROUP_ROWS * GROUP_ROWS;
@@ -122,8 +192,8 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     u32* table = (u32*)shared;
     u8* acts = shared + F::TABLE * 4u;
     if constexpr (F::TABLE > 0)
-        for (u32 i = thread_x(); i < F::TABLE; i += MAT_VEC_THREADS) table[i] = values[i];
-    stage_acts<F>(acts, codes, scales, sums, blocks * COLS);
+        STAGE_UNROLL for (u32 i = thread_x(); i < F::TABLE; i += MAT_VEC_THREADS) table[i] = values[i];
+    stage_acts<F>(acts, codes, scales, sums, blocks * live);
     barrier();
 
     const u32 c = lane() / wave_rows, r = lane() % wave_rows, column = blocks * ActBlock<F>::BYTES;
@@ -136,20 +206,13 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
         const u32 row = tile + wave() * wave_rows * ROWS + r;
         f32 chain[ROWS][COLS] = {};
         const Walk walk = {weights, blocks, padded, row, c, first, last};
-        constexpr int depth = F::WIDTH == 32 ? 4 : 1;  // narrow blocks are few bytes, so several are loaded at a time
-        Blocks<F, ROWS> now[depth], next[depth];
-        if constexpr (AHEAD) load_blocks<F>(now, walk, first);
-        for (u32 s = first; s < last; s += depth) {
-            if constexpr (AHEAD) load_blocks<F>(next, walk, s + depth);
-            else load_blocks<F>(now, walk, s);
-            UNROLL for (int d = 0; d < depth; d++)
-                if (s + d < last) add_block<F, COLS, ROWS>(now[d], acts + (s + d) * ActBlock<F>::BYTES, column, table, chain);
-            if constexpr (AHEAD) UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
-        }
+        constexpr bool whole = F::PARTS == 1 || AHEAD || COLS < 4 && F::TABLE == 0;
+        if constexpr (whole) walk_blocks<F, COLS, ROWS, AHEAD>(chain, walk, acts, column, table);
+        else walk_halves<F>(chain, walk, acts, column, table);
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int t = 0; t < COLS; t++) {
             const f32 y = add_chains<F::CHAINS>(chain[i][t]);
             const u32 mine = row + (u32)i * wave_rows;
-            if (c == (u32)(i * COLS + t) % F::CHAINS && mine < n_out) out[(u64)t * out_stride + mine] = y;
+            if (c == (u32)(i * COLS + t) % F::CHAINS && mine < n_out && (u32)t < live) out[(u64)t * out_stride + mine] = y;
         }
     }
 }
@@ -161,12 +224,11 @@ constexpr int mat_vec_groups(int sums, bool ahead) { return ahead || sums > 8 ? 
     KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows, ahead))                                                                   \
     mat_vec_##symbol(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,      \
                      const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, \
-                     u32 share) {                                                                                                     \
-        mat_vec<format, cols, rows, ahead>(weights, codes, scales, sums, values, out, blocks, n_out, out_stride, experts, share);     \
+                     u32 share, u32 live) {                                                                                           \
+        mat_vec<format, cols, rows, ahead>(weights, codes, scales, sums, values, out, blocks, n_out, out_stride, experts, share, live); \
     }
-// Two rows a thread where reading the activations costs and registers suffice; seven columns are four and three.
-#define MAT_VEC_ALL(format, name)                                                                                                     \
+// Three, five and seven columns take the next kernel up. Two rows a thread are for the formats of large matrices.
+#define MAT_VEC_ONE_ROW(format, name)                                                                                                 \
     MAT_VEC(format, name##_c1_ahead, 1, 1, true) MAT_VEC(format, name##_c1_r1, 1, 1, false) MAT_VEC(format, name##_c2_r1, 2, 1, false) \
-    MAT_VEC(format, name##_c3_r1, 3, 1, false) MAT_VEC(format, name##_c4_r1, 4, 1, false) MAT_VEC(format, name##_c5_r1, 5, 1, false)   \
-    MAT_VEC(format, name##_c6_r1, 6, 1, false) MAT_VEC(format, name##_c8_r1, 8, 1, false) MAT_VEC(format, name##_c2_r2, 2, 2, false)   \
-    MAT_VEC(format, name##_c3_r2, 3, 2, false) MAT_VEC(format, name##_c4_r2, 4, 2, false)
+    MAT_VEC(format, name##_c4_r1, 4, 1, false) MAT_VEC(format, name##_c6_r1, 6, 1, false) MAT_VEC(format, name##_c8_r1, 8, 1, false)
+#define MAT_VEC_TWO_ROWS(format, name) MAT_VEC(format, name##_c4_r2, 4, 2, false)

@@ -22,13 +22,15 @@ struct WeightBF16 {
     static __device__ inline f32 one(u16 v) { return float_of_bf16(v); }
 };
 
-// out[t][row] = W x_t; rows of x are n_in apart, rows of out out_stride.
+// out[t][row] = W x_t for `live` of COLS columns, the rest repeat the last; rows of x are n_in apart, rows of out out_stride.
 template <class W, int COLS>
-DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride) {
+DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) {
     constexpr u32 group = W::EACH * 8u;
     const u32 row = (block_x() * 4u + wave()) * 4u + (lane() >> 3), l = lane() & 7u;
     const u8* w = weights + (u64)smaller(row, n_out - 1u) * n_in * sizeof(typename W::Word);
     const bool aligned = n_in * (u32)sizeof(typename W::Word) % 16u == 0;
+    const f32* column[COLS];
+    UNROLL for (int t = 0; t < COLS; t++) column[t] = x + (u64)smaller((u32)t, live - 1u) * n_in;
     f32 partial[COLS] = {};
     u32 at = 0;
     for (; at + group <= n_in; at += group) {
@@ -45,26 +47,24 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
         }
         UNROLL for (int k = 0; k < (int)W::EACH; k++) {
             const f32 value = W::value(v, k);
-            UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, x[(u64)t * n_in + at + 8u * k + l], partial[t]);
+            UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at + 8u * k + l], partial[t]);
         }
     }
     for (at += l; at < n_in; at += 8u) {
         const f32 value = W::one(((const typename W::Word*)w)[at]);
-        UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, x[(u64)t * n_in + at], partial[t]);
+        UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at], partial[t]);
     }
     UNROLL for (int t = 0; t < COLS; t++) {
         f32 y = partial[t];
         y = y + lane_xor<4>(y);
         y = y + lane_xor<2>(y);
         y = y + lane_xor<1>(y);
-        if (l == 0 && row < n_out) out[(u64)t * out_stride + row] = y;
+        if (l == 0 && row < n_out && (u32)t < live) out[(u64)t * out_stride + row] = y;
     }
 }
 #define MAT_VEC_FLOAT(weight, name, cols)                                                                                            \
     KERNEL_OCC(128, 6)                                                                                                               \
-    mat_vec_##name##_c##cols(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride) { \
-        mat_vec_float<weight, cols>(weights, x, out, n_in, n_out, out_stride);                                                       \
+    mat_vec_##name##_c##cols(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) { \
+        mat_vec_float<weight, cols>(weights, x, out, n_in, n_out, out_stride, live);                                                       \
     }
-#define MAT_VEC_FLOAT_ALL(weight, name)                                                                               \
-    MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 2) MAT_VEC_FLOAT(weight, name, 3) MAT_VEC_FLOAT(weight, name, 4) \
-    MAT_VEC_FLOAT(weight, name, 5) MAT_VEC_FLOAT(weight, name, 6) MAT_VEC_FLOAT(weight, name, 8)
+#define MAT_VEC_FLOAT_ALL(weight, name) MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 2) MAT_VEC_FLOAT(weight, name, 4) MAT_VEC_FLOAT(weight, name, 8)

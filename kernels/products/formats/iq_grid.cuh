@@ -27,6 +27,7 @@ struct IQ3_S {
     }
     static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return (i32)(2u * (h.scales >> 4 * part & 15u) + 1u); }
+    static __device__ inline void second_half(Head& h) { h.scales >>= 16; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };
@@ -54,6 +55,7 @@ struct IQ2_XS {
         u32 s = part < 4 ? h.scales.x : h.scales.y;
         return (i32)(2u * (s >> (8 * (part & 3) + 4 * half) & 15u) + 1u);
     }
+    static __device__ inline void second_half(Head& h) { h.scales.x = h.scales.y; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

@@ -26,6 +26,7 @@ struct Q6_K {
         const u32 s[4] = {h.scales.x, h.scales.y, h.scales.z, h.scales.w};
         return (i32)(i8)(s[part >> 1] >> (16 * (part & 1) + 8 * half));
     }
+    static __device__ inline void second_half(Head& h) { h.scales.x = h.scales.z, h.scales.y = h.scales.w; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

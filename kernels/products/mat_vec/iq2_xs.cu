@@ -1,3 +1,3 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(IQ2_XS, iq2_xs)
+MAT_VEC_ONE_ROW(IQ2_XS, iq2_xs)

@@ -1,3 +1,3 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(IQ3_S, iq3_s)
+MAT_VEC_ONE_ROW(IQ3_S, iq3_s)

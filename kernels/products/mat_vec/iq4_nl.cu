@@ -1,3 +1,3 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(IQ4_NL, iq4_nl)
+MAT_VEC_ONE_ROW(IQ4_NL, iq4_nl)

@@ -1,3 +1,4 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(IQ4_XS, iq4_xs)
+MAT_VEC_ONE_ROW(IQ4_XS, iq4_xs)
+MAT_VEC_TWO_ROWS(IQ4_XS, iq4_xs)

@@ -1,3 +1,3 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(Q4_0, q4_0)
+MAT_VEC_ONE_ROW(Q4_0, q4_0)

@@ -1,3 +1,4 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(Q4_K, q4_k)
+MAT_VEC_ONE_ROW(Q4_K, q4_k)
+MAT_VEC_TWO_ROWS(Q4_K, q4_k)

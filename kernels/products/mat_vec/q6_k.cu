@@ -1,3 +1,4 @@
 #include "products/mat_vec.cuh"
 
-MAT_VEC_ALL(Q6_K, q6_k)
+MAT_VEC_ONE_ROW(Q6_K, q6_k)
+MAT_VEC_TWO_ROWS(Q6_K, q6_k)

@@ -76,7 +76,7 @@ impl Case {
     fn choose(&self, device: &Device, timer: Timer, columns: usize) -> Result<(Variant, Timing, Timing)> {
         let (dtype, n_out) = (self.sets[0].dtype, self.sets[0].n_out);
         let mut times: Vec<(Variant, Timing)> = Vec::new();
-        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || (v.takes(columns) && !dtype.is_float())) {
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, columns)) {
             let table = VariantTable::new(vec![VariantEntry { dtype, columns, n_out, variant }]);
             times.push((variant, self.time(device, timer, columns, &table)?));
             let together = self.out.read()?;

@@ -73,8 +73,7 @@ impl Case {
     fn run(&self, device: &Device, columns: usize) -> Result<(u64, u64)> {
         let want: Vec<f32> = (0..columns).flat_map(|t| self.reference(0, t)).collect();
         let mut differ = want.iter().filter(|v| !v.is_finite()).count() as u64;
-        let blocks = self.device_acts.form != ActForm::F32;
-        for variant in Variant::ALL.into_iter().filter(|v| *v == Variant::Rows1 || blocks) {
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(self.dtype, columns)) {
             let entry = |columns| VariantEntry { dtype: self.dtype, columns, n_out: self.n_out, variant };
             let table = VariantTable::new((1..=8).map(entry).collect());
             let together = self.poisoned(device, columns)?;
@@ -282,9 +281,11 @@ mod tests {
         exact("shim-gfx12");
     }
 
+    /// Nothing here but the compiler's target tells gfx11 from gfx12, so two formats do.
     #[test]
     fn mat_vec_is_exact_on_the_shim_as_gfx11() {
-        exact("shim-gfx11");
+        let Some(all) = cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], report)) else { return };
+        assert!(all.len() == 2 && all.iter().all(|c| c.differing == 0 && c.compared > 0), "{all:?}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl DeviceWeights {
     /// Another size, rows that are not whole blocks, or not enough memory.
     pub fn upload(device: &Device, dtype: DType, bytes: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
         let row = n_in / dtype.block_len() * dtype.block_bytes();
-        if n_in % dtype.block_len() != 0 || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
+        if !n_in.is_multiple_of(dtype.block_len()) || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
             return Err(shape(format!("{experts} matrices of {n_out} x {n_in} values of {dtype}"), format!("{} bytes", bytes.len())));
         }
         let mut packed = Vec::with_capacity(experts * packed_bytes(dtype, n_out, n_in));
@@ -58,7 +58,7 @@ impl DeviceWeights {
 pub enum Variant {
     /// One row a thread.
     Rows1,
-    /// Two rows a thread share what is read of the activations; for two to four columns.
+    /// Two rows a thread share what is read of the activations; for three or four columns of the formats of large matrices.
     Rows2,
     /// One row a thread, a block loaded while the one before is summed; for one column.
     Ahead,
@@ -68,12 +68,15 @@ impl Variant {
     /// Every variant.
     pub const ALL: [Variant; 3] = [Variant::Rows1, Variant::Rows2, Variant::Ahead];
 
-    /// Whether there are kernels of this variant for so many columns.
-    pub fn takes(self, columns: usize) -> bool {
+    /// Whether there is a kernel of this variant for a format and so many columns.
+    pub fn takes(self, dtype: DType, columns: usize) -> bool {
         match self {
             Variant::Rows1 => true,
-            Variant::Rows2 => (2..=4).contains(&columns),
-            Variant::Ahead => columns == 1,
+            Variant::Rows2 => {
+                let large = matches!(dtype, DType::Q8_0 | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS);
+                (3..=4).contains(&columns) && large
+            }
+            Variant::Ahead => columns == 1 && !dtype.is_float(),
         }
     }
 
@@ -116,7 +119,7 @@ impl VariantTable {
     pub fn variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
         let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
         let chosen = found.map_or_else(|| default_variant(dtype, columns, n_out, units), |e| e.variant);
-        if chosen.takes(columns) { chosen } else { Variant::Rows1 }
+        if chosen.takes(dtype, columns) { chosen } else { Variant::Rows1 }
     }
 }
 
@@ -126,8 +129,24 @@ fn default_variant(dtype: DType, columns: usize, n_out: usize, units: u32) -> Va
     let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
     match columns {
         1 if waves_a_unit < 24 => Variant::Ahead,
-        3.. if waves_a_unit >= 32 => Variant::Rows2,
+        3 | 4 if waves_a_unit >= 32 => Variant::Rows2,
         _ => Variant::Rows1,
+    }
+}
+
+/// Columns of the kernel that serves `columns`.
+fn kernel_columns(dtype: DType, columns: usize) -> usize {
+    match columns {
+        3 => 4,
+        5 | 6 => {
+            if dtype.is_float() {
+                8
+            } else {
+                6
+            }
+        }
+        7 => 8,
+        n => n,
     }
 }
 
@@ -167,14 +186,14 @@ pub fn mat_vec(
     out: &Buffer<f32>,
 ) -> Result<()> {
     check(w, acts, first + columns, out.len(), columns * w.n_out)?;
-    let limit = device.info().shared_bytes as usize;
-    let most = (1..=MAX_COLUMNS).rev().find(|c| acts.form == ActForm::F32 || shared_bytes(w.dtype, w.n_in, *c) <= limit);
+    let limit = device.info().shared_bytes;
+    let most =
+        (1..=MAX_COLUMNS).rev().find(|c| acts.form == ActForm::F32 || shared_bytes(w.dtype, w.n_in, kernel_columns(w.dtype, *c)) <= limit);
     let most = most.ok_or_else(|| shape(format!("rows that fit {limit} bytes of shared memory"), w.n_in))?;
     let mut t = 0;
     while t < columns {
         // even shares: nine columns are five and four
-        let share = (columns - t).div_ceil((columns - t).div_ceil(most));
-        let n = if share == 7 { 4 } else { share }; // there are no kernels for seven
+        let n = (columns - t).div_ceil((columns - t).div_ceil(most));
         launch(device, variants, w, acts, first + t, n, out, t, None)?;
         t += n;
     }
@@ -227,16 +246,14 @@ fn launch(
     if acts.form == ActForm::F32 {
         let grid = Grid { groups: [w.n_out.div_ceil(16) as u32, 1, 1], threads: THREADS, shared: 0, cluster: 1 };
         let x = acts.floats.arg_at(first * w.n_in);
-        return device.launch(
-            &format!("mat_vec_{format}_c{columns}"),
-            grid,
-            &[w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride],
-        );
+        let args = [w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride, (columns as u32).into()];
+        return device.launch(&format!("mat_vec_{format}_c{}", kernel_columns(w.dtype, columns)), grid, &args);
     }
     let variant = variants.variant(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
-    let shared = shared_bytes(w.dtype, w.n_in, columns);
+    let kernel = kernel_columns(w.dtype, columns);
+    let shared = shared_bytes(w.dtype, w.n_in, kernel);
     let tiles = padded_rows(w.n_out).div_ceil(4 * wave_rows(w.dtype) * variant.rows()) as u32;
-    let held = resident(variant, columns).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
+    let held = resident(variant, kernel).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
     let y = experts.map_or(1, |(ids, _)| ids.len()) as u32;
     // every group the same number of tiles, all groups at work at one time
     let passes = (tiles * y).div_ceil(units * held).min(tiles).max(1);
@@ -255,6 +272,7 @@ fn launch(
         stride,
         ids,
         (share as u32).into(),
+        (columns as u32).into(),
     ];
-    device.launch(&format!("mat_vec_{format}_c{columns}_{}", variant.suffix()), grid, &args)
+    device.launch(&format!("mat_vec_{format}_c{kernel}_{}", variant.suffix()), grid, &args)
 }

@@ -30,7 +30,7 @@ impl DeviceActs {
     pub fn new(device: &Device, dtype: DType, rows: usize, n_in: usize) -> Result<DeviceActs> {
         let form = act_form(dtype);
         let width = width(form);
-        if n_in % width != 0 {
+        if !n_in.is_multiple_of(width) {
             return Err(shape(format!("rows of whole blocks of {width} values"), n_in));
         }
         let codes = if form == ActForm::F32 { 0 } else { rows * n_in };

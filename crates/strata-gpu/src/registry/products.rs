@@ -3,32 +3,34 @@
 use super::{Kernel, kernel};
 
 /// Arguments of a mat-vec of block formats and of float formats.
-const BLOCKS: &str = "ppppppuuupu";
-const FLOATS: &str = "pppuuu";
+const BLOCKS: &str = "ppppppuuupuu";
+const FLOATS: &str = "pppuuuu";
 
-macro_rules! blocks {
-    ($($name:literal),*) => { [$(blocks!(@one $name, "1_ahead", "1_r1", "2_r1", "3_r1", "4_r1", "5_r1", "6_r1", "8_r1", "2_r2", "3_r2", "4_r2")),*] };
-    (@one $name:literal, $($variant:literal),*) => {
-        [$(kernel(concat!("mat_vec_", $name, "_c", $variant), concat!("products/mat_vec/", $name, ".cu"), BLOCKS, 128)),*]
+macro_rules! mat_vec {
+    ($format:literal, $variant:literal) => {
+        kernel(concat!("mat_vec_", $format, "_c", $variant), concat!("products/mat_vec/", $format, ".cu"), BLOCKS, 128)
+    };
+    ($format:literal, $columns:literal, float) => {
+        kernel(concat!("mat_vec_", $format, "_c", $columns), "products/mat_vec/floats.cu", FLOATS, 128)
     };
 }
-macro_rules! floats {
-    ($($name:literal),*) => { [$(floats!(@one $name, "1", "2", "3", "4", "5", "6", "8")),*] };
-    (@one $name:literal, $($cols:literal),*) => {
-        [$(kernel(concat!("mat_vec_", $name, "_c", $cols), "products/mat_vec/floats.cu", FLOATS, 128)),*]
+macro_rules! table {
+    ([$($one:literal),*] [$($two:literal),*] [$($float:literal),*]) => {
+        &[
+            kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256),
+            kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256),
+            $(
+                mat_vec!($one, "1_ahead"), mat_vec!($one, "1_r1"), mat_vec!($one, "2_r1"), mat_vec!($one, "4_r1"), mat_vec!($one, "6_r1"),
+                mat_vec!($one, "8_r1"),
+            )*
+            $(mat_vec!($two, "4_r2"),)*
+            $(mat_vec!($float, "1", float), mat_vec!($float, "2", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
+        ]
     };
 }
 
-const BLOCK_KERNELS: [[Kernel; 11]; 9] = blocks!("q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s", "iq2_xs");
-const FLOAT_KERNELS: [[Kernel; 7]; 3] = floats!("f32", "f16", "bf16");
-const QUANTIZE: [Kernel; 2] =
-    [kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256), kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256)];
-
-static ALL: [Kernel; 122] = {
-    let mut all = [QUANTIZE[0]; 122];
-    all.split_at_mut(99).0.copy_from_slice(BLOCK_KERNELS.as_flattened());
-    all.split_at_mut(99).1.split_at_mut(21).0.copy_from_slice(FLOAT_KERNELS.as_flattened());
-    all[121] = QUANTIZE[1];
-    all
-};
-pub(super) static KERNELS: &[Kernel] = &ALL;
+pub(super) static KERNELS: &[Kernel] = table!(
+    ["q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s", "iq2_xs"]
+    ["q8_0", "q4_k", "q5_k", "q6_k", "iq4_xs"]
+    ["f32", "f16", "bf16"]
+);
