@@ -1,6 +1,7 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
 mod attn_decode;
+mod gemm;
 mod limits;
 mod mmvq;
 mod qsa_scores;
@@ -53,6 +54,13 @@ pub static BENCHES: &[Bench] = &[
         numbers: "[reps]",
         run: mmvq::mmvq_bench,
     },
+    Bench {
+        name: "gemm",
+        about: "products with the tokens of a prompt, as shares of the int8 peak",
+        numbers: "[tokens ...]",
+        run: gemm::gemm_bench,
+    },
+    Bench { name: "limits", about: "bandwidth and arithmetic peaks of this card", numbers: "", run: limits::limits_bench },
 ];
 
 /// Time of one launch: median and spread over samples, microseconds.

@@ -37,6 +37,7 @@ pub struct Suite {
 
 /// Every suite.
 pub static SUITES: &[Suite] = &[
+    Suite { name: "gemm_parity", about: "integer product tiles of every format against the definition", run: gemm_parity },
     Suite { name: "words_parity", about: "lane exchange, byte permutes, barriers, conversions, matrix instructions", run: words_parity },
     Suite { name: "qsa_scores_parity", about: "block scores of prompts: warp, thread and tail kernels", run: qsa_scores_parity },
     Suite { name: "qsa_rows_parity", about: "block scores of decode: multi, rows<1..8> and slots kernels", run: qsa_rows_parity },

@@ -1,4 +1,4 @@
-//! Products of many tokens: every format in two forms and two shapes of tile.
+//! Products of many tokens: three kernels a format.
 
 use super::{Kernel, Needs, kernel};
 
@@ -8,10 +8,9 @@ macro_rules! table {
     ($($name:literal),*) => {
         &[
             $(
-                kernel(concat!("gemm_matrix_", $name), "products/gemm_matrix.cu", ARGS, 256).needs(Needs::Matrix(75)),
-                kernel(concat!("gemm_matrix_", $name, "_32"), "products/gemm_matrix.cu", ARGS, 128).needs(Needs::Matrix(75)),
-                kernel(concat!("gemm_dot_", $name), "products/gemm_dot.cu", ARGS, 256),
-                kernel(concat!("gemm_dot_", $name, "_32"), "products/gemm_dot.cu", ARGS, 128),
+                kernel(concat!("gemm_matrix_", $name), concat!("products/gemm/", $name, ".cu"), ARGS, 256).needs(Needs::Matrix(75)),
+                kernel(concat!("gemm_matrix_", $name, "_32"), concat!("products/gemm/", $name, ".cu"), ARGS, 128).needs(Needs::Matrix(75)),
+                kernel(concat!("gemm_dot_", $name), concat!("products/gemm/", $name, ".cu"), ARGS, 256),
             )*
         ]
     };

@@ -21,6 +21,8 @@ macro_rules! floats {
 
 const BLOCK_KERNELS: [[Kernel; 11]; 9] = blocks!("q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s", "iq2_xs");
 const FLOAT_KERNELS: [[Kernel; 7]; 3] = floats!("f32", "f16", "bf16");
+const BLOCK_KERNELS: [[[Kernel; 2]; 8]; 9] = blocks!("q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s", "iq2_xs");
+const FLOAT_KERNELS: [[Kernel; 8]; 3] = floats!("f32", "f16", "bf16");
 const QUANTIZE: [Kernel; 2] =
     [kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256), kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256)];
 
