@@ -118,3 +118,18 @@ pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceAct
     ];
     device.launch(&name, grid, &args)
 }
+
+/// `out[t] = W x_t` of float weights for the first `n` rows of activations.
+///
+/// # Errors
+/// Another form of weights or activations, buffers of the wrong size, or a driver's error.
+pub fn gemm_float(device: &Device, w: &DeviceWeights, acts: &DeviceActs, n: usize, out: &Buffer<f32>) -> Result<()> {
+    if !w.dtype.is_float() || acts.n_in != w.n_in || acts.form != act_form(w.dtype) || n > acts.rows || out.len() < n * w.n_out {
+        let expected = format!("float weights, {n} rows of {} activations and {} results", w.n_in, n * w.n_out);
+        return Err(shape(expected, format!("{}, {} rows of {}, {}", w.dtype, acts.rows, acts.n_in, out.len())));
+    }
+    // 64 rows and 32 tokens a workgroup
+    let grid = Grid { groups: [n.div_ceil(32) as u32, w.n_out.div_ceil(64) as u32, 1], threads: 256, shared: 0, cluster: 1 };
+    let args = [w.bytes.arg(), acts.floats.arg(), out.arg(), (w.n_in as i32).into(), (w.n_out as i32).into(), (n as i32).into()];
+    device.launch(&format!("gemm_{}", w.dtype.name().to_lowercase()), grid, &args)
+}

@@ -32,7 +32,7 @@ impl DeviceWeights {
     /// Another size, rows that are not whole blocks, or not enough memory.
     pub fn upload(device: &Device, dtype: DType, bytes: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
         let row = n_in / dtype.block_len() * dtype.block_bytes();
-        if n_in % dtype.block_len() != 0 || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
+        if !n_in.is_multiple_of(dtype.block_len()) || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
             return Err(shape(format!("{experts} matrices of {n_out} x {n_in} values of {dtype}"), format!("{} bytes", bytes.len())));
         }
         let mut packed = Vec::with_capacity(experts * packed_bytes(dtype, n_out, n_in));
@@ -167,7 +167,7 @@ pub fn mat_vec(
     out: &Buffer<f32>,
 ) -> Result<()> {
     check(w, acts, first + columns, out.len(), columns * w.n_out)?;
-    let limit = device.info().shared_bytes as usize;
+    let limit = device.info().shared_bytes;
     let most = (1..=MAX_COLUMNS).rev().find(|c| acts.form == ActForm::F32 || shared_bytes(w.dtype, w.n_in, *c) <= limit);
     let most = most.ok_or_else(|| shape(format!("rows that fit {limit} bytes of shared memory"), w.n_in))?;
     let mut t = 0;

@@ -1,12 +1,16 @@
-//! Products of many tokens: three kernels a format.
+//! Products of many tokens: three kernels a quantised format, one a float format.
 
 use super::{Kernel, Needs, kernel};
 
+const FLOATS: &str = "products/gemm/floats.cu";
 const ARGS: &str = "plppppppppiii";
 
 macro_rules! table {
     ($($name:literal),*) => {
         &[
+            kernel("gemm_f32", FLOATS, "pppiii", 256),
+            kernel("gemm_f16", FLOATS, "pppiii", 256),
+            kernel("gemm_bf16", FLOATS, "pppiii", 256),
             $(
                 kernel(concat!("gemm_matrix_", $name), concat!("products/gemm/", $name, ".cu"), ARGS, 256).needs(Needs::Matrix(75)),
                 kernel(concat!("gemm_matrix_", $name, "_32"), concat!("products/gemm/", $name, ".cu"), ARGS, 128).needs(Needs::Matrix(75)),
