@@ -1,6 +1,7 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
 mod attn_decode;
+mod gemm;
 mod limits;
 mod mmvq;
 mod qsa_scores;
@@ -52,6 +53,12 @@ pub static BENCHES: &[Bench] = &[
         about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
         numbers: "[reps]",
         run: mmvq::mmvq_bench,
+    },
+    Bench {
+        name: "gemm",
+        about: "products with the tokens of a prompt, as shares of the int8 peak",
+        numbers: "[tokens ...]",
+        run: gemm::gemm_bench,
     },
 ];
 
