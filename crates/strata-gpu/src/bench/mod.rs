@@ -4,6 +4,7 @@ mod attn_decode;
 mod gemm;
 mod limits;
 mod mmvq;
+mod prompt_attn;
 mod qsa_scores;
 
 pub use limits::{Limits, read_time};
@@ -47,6 +48,12 @@ pub static BENCHES: &[Bench] = &[
         about: "decode attention: chunk kernels and merge of four KV formats",
         numbers: "n_q width",
         run: attn_decode::attn_decode_bench,
+    },
+    Bench {
+        name: "prompt_attn",
+        about: "prompt attention of four KV formats, and the form of half pairs",
+        numbers: "context queries samples",
+        run: prompt_attn::prompt_attn_bench,
     },
     Bench {
         name: "b6_mmvq_bench",
