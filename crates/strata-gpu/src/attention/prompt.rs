@@ -6,6 +6,7 @@ use super::{grid, need, refuse};
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
 use crate::error::Result;
+use crate::registry;
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
 
@@ -15,6 +16,11 @@ pub const PROMPT_MAX_GROUP: usize = 16;
 /// The exact kernel of a format for `group` query heads a KV head, or `None` where the device has none: formats with int8 keys
 /// need matrix instructions, devices without run [`attend_decode`](super::attend_decode), whose bits are the same.
 pub fn prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'static str> {
+    prompt_kernel_on(&device.info().arch, kind, group)
+}
+
+/// The same for an architecture.
+pub fn prompt_kernel_on(arch: &str, kind: KvKind, group: usize) -> Option<&'static str> {
     let size = [8, 12, 16].iter().position(|g| group <= *g)?;
     let names = match kind {
         KvKind::F32 => return None,
@@ -23,7 +29,7 @@ pub fn prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'st
         KvKind::Q4_0 => ["prompt_q4_g8", "prompt_q4_g12", "prompt_q4_g16"],
         KvKind::K8V4 => ["prompt_k8v4_g8", "prompt_k8v4_g12", "prompt_k8v4_g16"],
     };
-    Some(names[size]).filter(|k| device.has(k))
+    Some(names[size]).filter(|k| registry::has(arch, k))
 }
 
 /// Dynamic shared memory of a kernel: on NVIDIA the int8 kernels stage keys and values of a chunk, beyond what a kernel may

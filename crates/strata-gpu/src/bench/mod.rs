@@ -1,11 +1,11 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
-mod attn_decode;
+pub(crate) mod attn_decode;
 mod gemm;
 mod limits;
 mod mmvq;
 mod prompt_attn;
-mod qsa_scores;
+pub(crate) mod qsa_scores;
 
 pub use limits::{Limits, read_time};
 pub use mmvq::tune_variants;
