@@ -6,6 +6,7 @@ mod limits;
 mod mmvq;
 mod prompt_attn;
 pub(crate) mod qsa_scores;
+mod qsa_topk;
 
 pub use limits::{Limits, read_time};
 pub use mmvq::tune_variants;
@@ -42,6 +43,12 @@ pub static BENCHES: &[Bench] = &[
         about: "block scores of prompts: every scorer, errors of those on matrix units",
         numbers: "context queries repetitions capacity",
         run: qsa_scores::qsa_scores_bench,
+    },
+    Bench {
+        name: "qsa_topk_bench",
+        about: "block top-k of decode and prompts: every kernel that takes the shape",
+        numbers: "context queries repetitions capacity",
+        run: qsa_topk::qsa_topk_bench,
     },
     Bench {
         name: "attn_decode",

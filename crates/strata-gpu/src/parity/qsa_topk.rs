@@ -39,8 +39,8 @@ pub fn qsa_topk_active_parity(device: &Device, full: bool, report: &mut dyn FnMu
 /// Table, kernel where it is not the table's choice, count of active blocks.
 type Run = (TopkTable, Option<TopK>, Option<usize>);
 
-/// What a case is run by: the dispatch, and the kernels that can take so many blocks; all of them if `full`, else one of
-/// registers, and clusters for some cases.
+/// What a case is run by: the dispatch, and the kernels that can take so many blocks; all of them if `full`, else the
+/// smallest and the largest of registers, and clusters for some cases.
 fn runs(device: &Device, case: &TopkCase, blocks: usize, full: bool) -> Vec<Run> {
     // mode 3: no count, though one is given; mode 4: more than there is room for
     let counted = match case.mode {
@@ -56,6 +56,7 @@ fn runs(device: &Device, case: &TopkCase, blocks: usize, full: bool) -> Vec<Run>
     let mut kernels: Vec<TopK> = TopK::ALL.into_iter().filter(|k| able(k) && (full || k.held() == 0)).collect();
     if !full {
         kernels.extend(TopK::REG.into_iter().find(able));
+        kernels.extend(TopK::REG.into_iter().rfind(able));
     }
     let mut runs: Vec<Run> = [None, Some(counted)].map(|active| (table, None, active)).to_vec();
     runs.extend(kernels.into_iter().map(|k| (table, Some(k), Some(blocks))));
