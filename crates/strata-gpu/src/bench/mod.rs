@@ -3,6 +3,7 @@
 mod attn_decode;
 mod limits;
 mod mmvq;
+mod prompt_attn;
 mod qsa_scores;
 
 pub use limits::{Limits, read_time};
@@ -46,6 +47,12 @@ pub static BENCHES: &[Bench] = &[
         about: "decode attention: chunk kernels and merge of four KV formats",
         numbers: "n_q width",
         run: attn_decode::attn_decode_bench,
+    },
+    Bench {
+        name: "prompt_attn",
+        about: "prompt attention of four KV formats, int8 also by pairs of halves",
+        numbers: "context queries samples",
+        run: prompt_attn::prompt_attn_bench,
     },
     Bench {
         name: "b6_mmvq_bench",
