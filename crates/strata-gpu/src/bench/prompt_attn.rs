@@ -1,7 +1,7 @@
 //! `prompt_attn`: prompt attention of the published shapes.
 
-use super::{Limits, Timer};
-use crate::attention::{PageTable, Selection, attend_prompt, prompt_kernel};
+use super::{Limits, Timer, Timing};
+use crate::attention::{PageTable, Selection, attend_prompt, attend_prompt_inexact, inexact_prompt_kernel, prompt_kernel};
 use crate::device::Device;
 use crate::error::Result;
 use crate::parity::prompt_data::{CAP, HEADS, KV_HEADS, PromptData, SHAPES};
@@ -24,21 +24,25 @@ pub(super) fn prompt_attn_bench(device: &Device, numbers: &[usize], line: &mut d
             let chosen = Selection { ids: &ids, steps: &steps, table: PageTable { pages: &table, stride: 0 }, queries: nq, cap: CAP };
             let q = device.upload(&data.q)?;
             let mut out = device.alloc::<f32>(data.q.len())?;
-            let t = timer.time(device, &mut |_| attend_prompt(device, &pool, &q, HEADS, &chosen, &mut out))?;
             let cells: usize = (0..nq).map(|i| data.cells(i).len()).sum();
-            let seconds = t.median * 1e-6;
             let bytes = (cells * kind.bytes_per_cell(KV_HEADS)) as f64;
-            // a side of int8 rows takes three int8 products a value, one of float rows one FMA
             let macs = (cells * HEADS * HEAD_DIM) as f64;
+            let mut row = |name: &str, t: Timing, least: f64| {
+                let seconds = t.median * 1e-6;
+                let (gathered, rate) = (bytes / 1e6, bytes / seconds / 1e9);
+                let (peak, share) = (least * 1e6, 100.0 * least / seconds);
+                line(format!(
+                    "{ctx:>6} x {nq:<5} {name:<16} {t}  gathers {gathered:>6.0} MB, {rate:>5.0} GB/s; arithmetic at peak {peak:>8.2} us, share {share:>4.1}%"
+                ));
+            };
+            // a side of int8 rows takes three int8 products a value, one of float rows one FMA
             let side = |kind| if kind == RowKind::Int8 { macs * 3.0 / limits.matrix_s8.max(1.0) } else { macs / limits.fma };
-            let least = side(kind.keys()) + side(kind.values());
-            line(format!(
-                "{ctx:>6} x {nq:<5} {kernel:<16} {t}  gathers {:>6.0} MB, {:>5.0} GB/s; arithmetic at peak {:>8.2} us, share {:>4.1}%",
-                bytes / 1e6,
-                bytes / seconds / 1e9,
-                least * 1e6,
-                100.0 * least / seconds,
-            ));
+            let t = timer.time(device, &mut |_| attend_prompt(device, &pool, &q, HEADS, &chosen, &mut out))?;
+            row(kernel, t, side(kind.keys()) + side(kind.values()));
+            if let Some(kernel) = inexact_prompt_kernel(device, kind, HEADS / KV_HEADS) {
+                let t = timer.time(device, &mut |_| attend_prompt_inexact(device, &pool, &q, HEADS, &chosen, &mut out))?;
+                row(kernel, t, 4.0 * macs / limits.matrix_f16.max(1.0));
+            }
         }
     }
     Ok(())
@@ -53,6 +57,6 @@ mod tests {
         let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
         let mut rows = Vec::new();
         prompt_attn_bench(&device, &[130, 1, 1], &mut |l| rows.push(l)).unwrap();
-        assert!(rows.len() == 4 && rows[0].contains("prompt_int8_g12"), "{rows:?}");
+        assert!(rows.len() == 5 && rows[0].contains("prompt_int8_g12"), "{rows:?}");
     }
 }
