@@ -154,6 +154,7 @@ pub fn launch_merge(
 ///
 /// # Errors
 /// As [`launch_chunks`].
+#[expect(clippy::too_many_arguments, reason = "the table beside what every launch takes")]
 pub fn attend_decode(
     device: &Device,
     table: &AttentionTable,
