@@ -38,7 +38,7 @@ template <u32 WAVES> DEVICE void chunk_int8_tiles(CHUNK_ARGS) {
     // all of this workgroup's reads are under way before the first product
     u32 key[KEY_TILES][SCALES][TILE_WORDS], value[TILE_WORDS][4][TILES / 4], dim = w * TILES * Tile::N;
     UNROLL for (u32 i = 0; i < KEY_TILES; i++) tile_keys(k, rows, (w * KEY_TILES + i) * Tile::N, key[i]);
-#if STRATA_WMMA != 11
+#if !STRATA_WMMA
     tile_values<TILES>(v, rows, dim, value);
 #endif
     U2 sk = row_scales(ks, rows[t & 63u]), sv = row_scales(vs, rows[t & 63u]);
@@ -51,8 +51,8 @@ template <u32 WAVES> DEVICE void chunk_int8_tiles(CHUNK_ARGS) {
     UNROLL for (u32 i = 0; i < KEY_TILES; i++)
         tile_scores(key[i], (w * KEY_TILES + i) * Tile::N, words, query_scale, (const u16*)key_scales, scores);
     barrier_lds();
-#if STRATA_WMMA == 11
-    // a lane holds whole rows there: keys and values together would not fit
+#if STRATA_WMMA
+    // not earlier, so that keys and values do not hold registers together
     tile_values<TILES>(v, rows, dim, value);
 #endif
     UNROLL for (u32 r = 0; r < 16 / (THREADS / 16); r++) {

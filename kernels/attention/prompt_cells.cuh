@@ -42,12 +42,13 @@ template <class Args> DEVICE PromptQuery prompt_query(const Args& g) {
 struct CellFeed {
     const i32* ids;
     const i32* table;
-    i32 width, kv_heads, kv_head, at;
+    i32 width, kv_heads, kv_head, chunk;
     Rows2 id, page;
 
     __device__ inline void ask() {
+        const i32 at = chunk * CHUNK_CELLS + (i32)(hidden(thread_x()) & 31u);
         id = Rows2{at < width ? ids[at] : -1, at + 32 < width ? ids[at + 32] : -1};
-        at += CHUNK_CELLS;
+        chunk++;
     }
     __device__ inline void look_up() { page = Rows2{id.a >= 0 ? table[id.a >> 2] : -1, id.b >= 0 ? table[id.b >> 2] : -1}; }
     template <class Args> __device__ inline void start(const Args& g, const PromptQuery& query) {
@@ -56,7 +57,7 @@ struct CellFeed {
         width = query.width;
         kv_heads = (i32)grid_y();
         kv_head = (i32)block_y();
-        at = (i32)lane();
+        chunk = 0;
         ask();
         look_up();
     }

@@ -63,6 +63,15 @@ DEVICE void load_keys(u32 l, const u8* tile, int m, int k, u32 (&a)[4]) {
     const u32 at = (l & 15u) * 64u + ((l >> 4) ^ (l >> 1 & 3u)) * 16u;
     nv_ldmatrix4(a, tile + (at ^ 32u * k) + 1024u * m);
 }
+// The fragment of 16 dimensions and 32 cells: rows n and n + 8 are dimensions 2 n and 2 n + 1, pairs of which a
+// transposing load gives. Matrix l / 8 has the first or last two cells of each four of sixteen.
+DEVICE void load_values(u32 l, const u8* tile, int m, int k, u32 (&a)[4]) {
+    const u32 four = l >> 1 & 3u, at = ((l >> 4) * 16u + four * 4u + (l >> 2 & 2u) + (l & 1u)) * 64u + four * 16u;
+    u32 v[4];
+    nv_ldmatrix4_transposed(v, tile + (at ^ 16u * m) + 2048u * k);
+    UNROLL for (int r = 0; r < 4; r++)
+        a[r] = r & 1 ? byte_permute<0x7531>(v[r & 2], v[(r & 2) + 1]) : byte_permute<0x6420>(v[r & 2], v[(r & 2) + 1]);
+}
 #endif
 
 #if STRATA_HIP

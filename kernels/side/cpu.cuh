@@ -130,6 +130,10 @@ DEVICE i32 int_of_rounded(f32 a) { return (i32)__builtin_rintf(a); }
 DEVICE f32 float_of_int(i32 a) { return (f32)a; }
 DEVICE f32 float_of_half(u16 h) { return _cvtsh_ss(h); }
 DEVICE u16 half_of_float(f32 x) { return (u16)_cvtss_sh(x, 0); }
+DEVICE u32 half2_add(u32 a, u32 b) {
+    u32 low = half_of_float(float_of_half((u16)a) + float_of_half((u16)b)), high = half_of_float(float_of_half((u16)(a >> 16)) + float_of_half((u16)(b >> 16)));
+    return high << 16 | low;
+}
 DEVICE u32 popcount_(u32 x) { return (u32)__builtin_popcount(x); }
 DEVICE u32 leading_zeros(u32 x) { return x ? (u32)__builtin_clz(x) : 32u; }
 

@@ -38,6 +38,8 @@ DEVICE i32 int_of_rounded(f32 a) { return __float2int_rn(a); }
 DEVICE f32 float_of_int(i32 a) { return __int2float_rn(a); }
 DEVICE f32 float_of_half(u16 h) { f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
 DEVICE u16 half_of_float(f32 x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+// Sums of two pairs of halves.
+DEVICE u32 half2_add(u32 a, u32 b) { u32 r; asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
 DEVICE u32 popcount_(u32 x) { return (u32)__popc((int)x); }
 DEVICE u32 leading_zeros(u32 x) { return (u32)__clz((int)x); }
 

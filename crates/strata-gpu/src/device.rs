@@ -137,7 +137,7 @@ impl Device {
 
     /// Whether a kernel of the registry can run here.
     pub fn has(&self, kernel: &str) -> bool {
-        registry::find(kernel).is_some_and(|k| k.runs_on(&self.info().arch))
+        registry::has(&self.info().arch, kernel)
     }
 
     /// Memory for `n` values; contents are undefined.

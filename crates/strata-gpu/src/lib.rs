@@ -8,6 +8,7 @@ pub mod attention;
 pub mod audit;
 pub mod bench;
 pub mod compile;
+pub mod defaults;
 pub mod device;
 pub mod driver;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod shim;
 pub mod sources;
 #[cfg(test)]
 mod testing;
+pub mod tune;
 
 pub use device::{Arg, Buffer, Device};
 pub use driver::Grid;

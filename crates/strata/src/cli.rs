@@ -200,6 +200,35 @@ pub struct KernelsArgs {
 pub enum KernelsCommand {
     /// Lists every kernel: file, arguments, needs, exactness
     List,
+    /// Compiles every kernel and checks registers, spills, instructions and the EXEC rule, against the committed tables. Needs no GPU
+    Audit(AuditArgs),
+    /// Measures the thresholds of dispatch on a device and keeps them for it. No answer depends on them
+    Tune(TuneArgs),
+}
+
+/// `strata kernels audit`.
+#[derive(Args, Debug)]
+pub struct AuditArgs {
+    /// Architectures, such as sm_90a or gfx1201; `all` for the common ones
+    #[arg(long, value_name = "ARCH,ARCH,...", required = true)]
+    pub arch: String,
+    /// Write the tables instead of comparing with them
+    #[arg(long)]
+    pub update: bool,
+    /// Directory of the tables
+    #[arg(long, value_name = "DIR", default_value = "kernels/resources")]
+    pub tables: PathBuf,
+    /// Print one JSON object an architecture
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `strata kernels tune`.
+#[derive(Args, Debug)]
+pub struct TuneArgs {
+    /// The device
+    #[arg(long, value_name = "BACKEND", default_value = "cuda", value_parser = ["cuda", "hip", "shim-cuda", "shim-gfx12", "shim-gfx11"])]
+    pub backend: String,
 }
 
 /// The command tree, with the defaults that differ from command to command.

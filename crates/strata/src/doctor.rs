@@ -10,6 +10,8 @@ use std::fmt::Write;
 use std::fs;
 use std::process::ExitCode;
 use strata_cpu::simd::Simd;
+use strata_gpu::defaults::Dispatch;
+use strata_gpu::driver::{self, DeviceInfo};
 use strata_model::{Config, LayerKind};
 use strata_ops::qsa::kv::KvKind;
 
@@ -48,6 +50,7 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
         },
         "memory": memory(),
         "ops": OPS.iter().map(|(name, suite)| json!({"ops": name, "level": level, "exact": true, "parity": suite})).collect::<Vec<_>>(),
+        "gpu": gpu(),
         "model": sizes(&model),
         "settings": settings,
     });
@@ -57,6 +60,25 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
         output::print(&as_text(&report))?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Drivers and compilers of GPU kernels, and for each card the dispatch it gets.
+fn gpu() -> Value {
+    let found = driver::probe();
+    let card = |info: &DeviceInfo| {
+        let dispatch = Dispatch::for_device(info);
+        let value = |v: &strata_gpu::defaults::Value| json!({"switch": v.name, "value": v.value, "origin": v.origin.name()});
+        json!({
+            "name": info.name,
+            "arch": info.arch,
+            "dispatch": dispatch.values().iter().map(value).collect::<Vec<_>>(),
+            "notes": dispatch.notes(),
+        })
+    };
+    json!({
+        "looked_for": found.iter().map(|p| json!({"what": p.what, "found": p.found, "detail": p.detail})).collect::<Vec<_>>(),
+        "cards": found.iter().flat_map(|p| &p.devices).map(card).collect::<Vec<_>>(),
+    })
 }
 
 /// The CPU's name, where the system tells.
@@ -149,6 +171,19 @@ fn as_text(r: &Value) -> String {
         if cpu["keeps_subnormals"] == true { "kept, as they must be" } else { "FLUSHED: the engine will not run" }
     ));
     line(format!("  memory      {} of {} available", size(&memory["available_bytes"]), size(&memory["total_bytes"])));
+    line("\ngpu (the kernels are built and checked; answers come from the CPU engine)".into());
+    for p in r["gpu"]["looked_for"].as_array().into_iter().flatten() {
+        let text = |k: &str| p[k].as_str().unwrap_or_default();
+        line(format!("  {:<12}{}{}", text("what"), if p["found"] == true { "" } else { "missing: " }, text("detail")));
+    }
+    for card in r["gpu"]["cards"].as_array().into_iter().flatten() {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        line(format!("  dispatch of {} ({}); no answer depends on it", text(&card["name"]), text(&card["arch"])));
+        for v in card["dispatch"].as_array().into_iter().flatten() {
+            line(format!("    {:<32} {:<24} {}", text(&v["switch"]), text(&v["value"]), text(&v["origin"])));
+        }
+        card["notes"].as_array().into_iter().flatten().for_each(|note| line(format!("    {}", text(note))));
+    }
     line("\nops (all exact: the bits of the scalar definitions, see `strata parity`)".into());
     for op in r["ops"].as_array().into_iter().flatten() {
         let text = |k: &str| op[k].as_str().unwrap_or_default();

@@ -74,6 +74,8 @@ fn doctor_lists_every_switch_with_its_origin() {
     for v in variables {
         assert!(all.iter().any(|s| s["env"] == v), "{v} is in no report");
     }
+    let looked_for: Vec<&str> = v["gpu"]["looked_for"].as_array().unwrap().iter().map(|p| p["what"].as_str().unwrap()).collect();
+    assert_eq!(looked_for, ["CUDA driver", "HIP driver", "NVRTC", "clang"]);
     let t = text(&["doctor", "--kv", "q4_0"]);
     assert!(t.lines().any(|l| l.split_whitespace().take(3).eq(["--kv", "q4_0", "flag"])), "{t}");
 }
@@ -85,6 +87,21 @@ fn parity_lists_its_suites() {
         assert!(t.lines().any(|l| l.starts_with(name)), "{t}");
     }
     assert_eq!(text(&["parity", "--list", "engine"]).lines().count(), 1);
+}
+
+#[test]
+fn gpu_defaults_keep_their_rules() {
+    let mut c = strata(&["parity", "--json", "arch_defaults_test"]);
+    let out = c.env("STRATA_ARCH_DEFAULTS", "off").output().unwrap();
+    let v: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let suite = &v["suites"][0];
+    assert_eq!((&suite["suite"], &suite["differing"], &suite["passed"]), (&json!("arch_defaults_test"), &json!(0), &json!(true)));
+}
+
+#[test]
+fn audits_of_nothing_fail_with_a_reason() {
+    assert!(fails(&mut strata(&["kernels", "audit"]), 2).contains("--arch"));
+    assert!(fails(&mut strata(&["kernels", "audit", "--arch", "riscv"]), 1).contains("riscv"));
 }
 
 #[test]

@@ -34,20 +34,16 @@ struct DotEngine {
             }
         }
     }
-    // fold(half, i, j, the sum over 16 values).
-    template <class Fold> static __device__ inline void halves(const u8* w, const u8* a, int part, Fold fold) {
-        u32 x[OS][8], y[8];
-        UNROLL for (int i = 0; i < OS; i++) load(x[i], w, row_of(i), part);
+    // fold(i, j, the sum over half a part, 16 values).
+    template <class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Fold fold) {
+        U4 x[OS];
+        UNROLL for (int i = 0; i < OS; i++) x[i] = *(const U4*)(w + stage_at(row_of(i), 2u * part + half));
         UNROLL for (int j = 0; j < TS; j++) {
-            load(y, a, token_of(j), part);
-            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int h = 0; h < 2; h++) {
-                i32 c = 0;
-                UNROLL for (int k = 4 * h; k < 4 * h + 4; k++) c = dot4(x[i][k], y[k], c);
-                fold(h, i, j, c);
-            }
+            const U4 y = *(const U4*)(a + stage_at(token_of(j), 2u * part + half));
+            UNROLL for (int i = 0; i < OS; i++) fold(i, j, dot4(x[i].w, y.w, dot4(x[i].z, y.z, dot4(x[i].y, y.y, dot4(x[i].x, y.x, 0)))));
         }
     }
-    // fold(i, j, the sum of eight products), minima of a block by the digits of the sums of activations.
+    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations.
     template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
         U2 x[OS];
         UNROLL for (int i = 0; i < OS; i++) x[i] = minima[row_of(i)];
@@ -65,83 +61,101 @@ struct DotEngine {
 struct MatrixEngine {
     static constexpr bool HALVES = false;
 #if STRATA_CUDA
-    // Weights are A: two tiles of 16 rows; activations four tiles of 8 tokens. Eight bytes a lane and part.
-    static constexpr int OS = 4, TS = 8, WORDS = 2;
+    // Weights are A: two tiles of 16 rows; activations are B: four tiles of 8 tokens.
+    static constexpr int OS = 4, TS = 8;
     static __device__ inline u32 row_of(int i) { return (lane() >> 2) + 8u * i; }
     static __device__ inline u32 token_of(int j) { return 8u * (j >> 1) + 2u * (lane() & 3u) + (j & 1); }
-    static __device__ inline void load(u32 (&v)[WORDS], const u8* stage, u32 first, int part) {
-        u32 l = lane();
-        U2 x = *(const U2*)(stage + stage_at(first + (l >> 2), 2u * part + (l >> 1 & 1u)) + 8u * (l & 1u));
-        v[0] = x.x, v[1] = x.y;
+    struct Weights { u32 v[2][4]; };
+    struct Acts { u32 v[2][4]; };  // two tiles each
+    static __device__ inline Weights load_weights(const u8* stage, int part) {
+        const u32 l = lane(), at = stage_at(l & 15u, l >> 4) ^ 32u * part;
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) nv_ldmatrix4(x.v[m], stage + at + 16u * STAGE_DEPTH * m);
+        return x;
     }
-    static constexpr int W_TILES = 4, A_TILES = 4, TILE = 8;  // loads: of 8 rows each
-    template <class Start, class Fold>
-    static __device__ inline void multiply(const u32 (&x)[W_TILES][WORDS], const u32 (&y)[A_TILES][WORDS], Start start, Fold fold) {
-        UNROLL for (int m = 0; m < 2; m++) {
-            const u32 a[4] = {x[2 * m][0], x[2 * m + 1][0], x[2 * m][1], x[2 * m + 1][1]};
-            UNROLL for (int n = 0; n < 4; n++) {
-                i32 c[4];
-                UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
-                nv_mma_s8(c, a, y[n]);
-                UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
-            }
+    static __device__ inline Acts load_acts(const u8* stage, int part) {
+        const u32 l = lane(), at = stage_at((l & 7u) + (l >> 4) * 8u, l >> 3 & 1u) ^ 32u * part;
+        Acts y;
+        UNROLL for (int n = 0; n < 2; n++) nv_ldmatrix4(y.v[n], stage + at + 16u * STAGE_DEPTH * n);
+        return y;
+    }
+    // Eight bytes a row, at depths 0..8; the others are 0.
+    static __device__ inline u32 word(const U2* rows, u32 row) {
+        const U2 x = rows[row];
+        return lane() & 2u ? 0u : lane() & 1u ? x.y : x.x;
+    }
+    static __device__ inline Weights small_weights(const U2* rows) {
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) UNROLL for (int q = 0; q < 4; q++) x.v[m][q] = q < 2 ? word(rows, row_of(2 * m + q)) : 0u;
+        return x;
+    }
+    static __device__ inline Acts small_acts(const U2* rows) {
+        Acts y;
+        UNROLL for (int n = 0; n < 2; n++) UNROLL for (int q = 0; q < 4; q++) y.v[n][q] = q & 1 ? 0u : word(rows, (lane() >> 2) + 16u * n + 4u * q);
+        return y;
+    }
+    // fold(i, j, start(i, j) + the sum) for every output of the lane.
+    template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
+        UNROLL for (int m = 0; m < 2; m++) UNROLL for (int n = 0; n < 4; n++) {
+            const u32 b[2] = {y.v[n >> 1][2 * (n & 1)], y.v[n >> 1][2 * (n & 1) + 1]};
+            i32 c[4];
+            UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
+            nv_mma_s8(c, x.v[m], b);
+            UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
         }
     }
-    static __device__ inline void load_small(u32 (&v)[WORDS], const U2* rows, u32 first) {
-        u32 l = lane();
-        U2 x = rows[first + (l >> 2)];
-        v[0] = l & 2u ? 0u : l & 1u ? x.y : x.x;
-        v[1] = 0u;
-    }
 #else
-    // Activations are A, so that a lane has few rows of weights. Lanes of a half share the depths of gfx12; gfx11 repeats them.
+    // Activations are A, so that a lane has few rows of weights. The halves of a wave share the depths on gfx12; gfx11 repeats them.
     static constexpr int OS = 2, TS = 16, WORDS = STRATA_WMMA == 12 ? 4 : 8;
     static __device__ inline u32 row_of(int i) { return 16u * i + (lane() & 15u); }
     static __device__ inline u32 token_of(int j) { return 16u * (j >> 3) + MatrixS8::c_row(j & 7); }
-    static __device__ inline void load(u32 (&v)[WORDS], const u8* stage, u32 first, int part) {
-        u32 row = first + (lane() & 15u);
-        UNROLL for (int q = 0; q < WORDS / 4; q++) {
-            U4 x = *(const U4*)(stage + stage_at(row, 2u * part + (STRATA_WMMA == 12 ? lane() >> 4 : (u32)q)));
-            v[4 * q] = x.x, v[4 * q + 1] = x.y, v[4 * q + 2] = x.z, v[4 * q + 3] = x.w;
+    struct Weights { u32 v[2][WORDS]; };
+    typedef Weights Acts;
+    static __device__ inline Weights load_weights(const u8* stage, int part) {
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) UNROLL for (int q = 0; q < WORDS / 4; q++) {
+            const u32 chunk = STRATA_WMMA == 12 ? lane() >> 4 : (u32)q;
+            const U4 w = *(const U4*)(stage + stage_at((lane() & 15u) + 16u * m, 2u * part + chunk));
+            x.v[m][4 * q] = w.x, x.v[m][4 * q + 1] = w.y, x.v[m][4 * q + 2] = w.z, x.v[m][4 * q + 3] = w.w;
         }
+        return x;
     }
-    static constexpr int W_TILES = 2, A_TILES = 2, TILE = 16;
-    template <class Start, class Fold>
-    static __device__ inline void multiply(const u32 (&x)[W_TILES][WORDS], const u32 (&y)[A_TILES][WORDS], Start start, Fold fold) {
+    static __device__ inline Acts load_acts(const u8* stage, int part) { return load_weights(stage, part); }
+    // Eight bytes a row, at depths 0..8; the others are 0.
+    static __device__ inline Weights small_weights(const U2* rows) {
+        const bool mine = STRATA_WMMA == 11 || lane() < 16u;
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) {
+            const U2 w = rows[(lane() & 15u) + 16u * m];
+            UNROLL for (int q = 0; q < WORDS; q++) x.v[m][q] = q < 2 && mine ? q ? w.y : w.x : 0u;
+        }
+        return x;
+    }
+    static __device__ inline Acts small_acts(const U2* rows) { return small_weights(rows); }
+    // fold(i, j, start(i, j) + the sum) for every output of the lane.
+    template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
         constexpr int N = MatrixS8::A;
         UNROLL for (int t = 0; t < 2; t++) UNROLL for (int o = 0; o < 2; o++) {
             i32 c[8];
             UNROLL for (int e = 0; e < 8; e++) c[e] = start(o, 8 * t + e);
             UNROLL for (int k = 0; k < WORDS / N; k++) {
                 u32 a[N], b[N];
-                UNROLL for (int r = 0; r < N; r++) a[r] = y[t][k * N + r], b[r] = x[o][k * N + r];
+                UNROLL for (int r = 0; r < N; r++) a[r] = y.v[t][k * N + r], b[r] = x.v[o][k * N + r];
                 MatrixS8::multiply(c, a, b);
             }
             UNROLL for (int e = 0; e < 8; e++) fold(o, 8 * t + e, c[e]);
         }
     }
-    static __device__ inline void load_small(u32 (&v)[WORDS], const U2* rows, u32 first) {
-        U2 x = rows[first + (lane() & 15u)];
-        bool mine = STRATA_WMMA == 11 || lane() < 16u;
-        UNROLL for (int q = 2; q < WORDS; q++) v[q] = 0u;
-        v[0] = mine ? x.x : 0u;
-        v[1] = mine ? x.y : 0u;
-    }
 #endif
     template <class Start, class Fold> static __device__ inline void part(const u8* w, const u8* a, int part, Start start, Fold fold) {
-        u32 x[W_TILES][WORDS], y[A_TILES][WORDS];
-        UNROLL for (int i = 0; i < W_TILES; i++) load(x[i], w, TILE * i, part);
-        UNROLL for (int j = 0; j < A_TILES; j++) load(y[j], a, TILE * j, part);
-        multiply(x, y, start, fold);
+        multiply(load_weights(w, part), load_acts(a, part), start, fold);
     }
+    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations.
     template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
-        u32 x[W_TILES][WORDS], y[A_TILES][WORDS];
+        const Weights x = small_weights(minima);
         i32 upper[OS][TS];
-        UNROLL for (int i = 0; i < W_TILES; i++) load_small(x[i], minima, TILE * i);
-        UNROLL for (int j = 0; j < A_TILES; j++) load_small(y[j], high, TILE * j);
-        multiply(x, y, [](int, int) { return 0; }, [&](int i, int j, i32 c) { upper[i][j] = c * 256; });
-        UNROLL for (int j = 0; j < A_TILES; j++) load_small(y[j], low, TILE * j);
-        multiply(x, y, [](int, int) { return MAGIC_BITS; }, [&](int i, int j, i32 c) { fold(i, j, c + upper[i][j]); });
+        multiply(x, small_acts(high), [](int, int) { return 0; }, [&](int i, int j, i32 c) { upper[i][j] = c * 256; });
+        multiply(x, small_acts(low), [](int, int) { return MAGIC_BITS; }, [&](int i, int j, i32 c) { fold(i, j, c + upper[i][j]); });
     }
 };
 #endif

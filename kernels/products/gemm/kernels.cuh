@@ -1,4 +1,5 @@
-// Entry points: every format in two shapes of tile, a wide one of 8,192 outputs and, for few tokens, 128 rows for 32.
+// Entry points of a format: by matrix instructions in two shapes of tile, a wide one and 128 rows for 32 tokens; by dot products
+// 128 rows for 64 tokens.
 #pragma once
 #include "products/gemm/tile.cuh"
 
@@ -13,17 +14,13 @@
         G::run(memory, weights, expert_bytes, table, GemmActs{codes, scales, sums}, GemmItems{tiles, act_rows, out_rows}, out, (u32)rows, \
                (u32)cols, (u32)n);                                                                                                 \
     }
-#define GEMM_FORMAT(form, name, F, E, WO, WT)        \
-    GEMM_ENTRY(gemm_##form##_##name, F, E, WO, WT)   \
-    GEMM_ENTRY(gemm_##form##_##name##_32, F, E, 4, 1)
-// Formats with two planes have wide tiles of 64 rows for 128 tokens: their decoding, the costlier, serves twice the tokens.
-#define GEMM_FORMATS(form, E)                    \
-    GEMM_FORMAT(form, q8_0, Q8_0, E, 4, 2)       \
-    GEMM_FORMAT(form, q4_0, Q4_0, E, 4, 2)       \
-    GEMM_FORMAT(form, iq4_nl, IQ4_NL, E, 4, 2)   \
-    GEMM_FORMAT(form, q4_k, Q4_K, E, 4, 2)       \
-    GEMM_FORMAT(form, q5_k, Q5_K, E, 4, 2)       \
-    GEMM_FORMAT(form, q6_k, Q6_K, E, 2, 4)       \
-    GEMM_FORMAT(form, iq4_xs, IQ4_XS, E, 4, 2)   \
-    GEMM_FORMAT(form, iq3_s, IQ3_S, E, 4, 2)     \
-    GEMM_FORMAT(form, iq2_xs, IQ2_XS, E, 2, 4)
+// WO and WT of the wide tile: formats with two planes take 64 rows for 128 tokens, as their decoding, the costlier, then
+// serves twice the tokens; the others 128 rows for 64.
+#if STRATA_MATRIX
+#define GEMM_FORMAT(name, F, WO, WT)                          \
+    GEMM_ENTRY(gemm_matrix_##name, F, MatrixEngine, WO, WT)   \
+    GEMM_ENTRY(gemm_matrix_##name##_32, F, MatrixEngine, 4, 1) \
+    GEMM_ENTRY(gemm_dot_##name, F, DotEngine, 4, 2)
+#else
+#define GEMM_FORMAT(name, F, WO, WT) GEMM_ENTRY(gemm_dot_##name, F, DotEngine, 4, 2)
+#endif

@@ -256,14 +256,17 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 const auto& scales = m.scales[s & 1u];
                 UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
                     if constexpr (PLANES == 2) {
+                        const auto acts_of = E::load_acts(a, part);
                         UNROLL for (int p = 0; p < 2; p++)
-                            E::part(w + p * (BO * STAGE_DEPTH), a, part, [&](int i, int j) { return sum[p][i][j]; },
-                                    [&](int i, int j, i32 c) { sum[p][i][j] = c; });
+                            E::multiply(E::load_weights(w + p * (BO * STAGE_DEPTH), part), acts_of, [&](int i, int j) { return sum[p][i][j]; },
+                                        [&](int i, int j, i32 c) { sum[p][i][j] = c; });
                     } else if constexpr (F::SUBS == 2) {
-                        E::halves(w, a, part, [&](int half, int i, int j, i32 c) {
-                            i32 sub = scales.subs[wave_o + E::row_of(i)][2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half];
-                            sum[0][i][j] = multiply_add24(sub, c, sum[0][i][j]);
-                        });
+                        UNROLL for (int half = 0; half < 2; half++) {
+                            i32 sub[OS];
+                            UNROLL for (int i = 0; i < OS; i++)
+                                sub[i] = scales.subs[wave_o + E::row_of(i)][2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half];
+                            E::half(w, a, part, half, [&](int i, int j, i32 c) { sum[0][i][j] = multiply_add24(sub[i], c, sum[0][i][j]); });
+                        }
                     } else {
                         i32 sub[OS];
                         UNROLL for (int i = 0; i < OS; i++) sub[i] = scales.subs[wave_o + E::row_of(i)][stage % BLOCK_STAGES * STAGE_PARTS + part];

@@ -205,11 +205,16 @@ pub struct TopkCase {
 }
 
 impl TopkCase {
+    /// Another case.
+    pub fn new(ctx: usize, queries: usize, mode: u32, seed: u32) -> TopkCase {
+        TopkCase { ctx, queries, mode, seed: u64::from(seed) << 32 }
+    }
+
     /// The 16 published cases, then the block counts at which GPU backends change kernels.
     pub fn all() -> Vec<TopkCase> {
         let edges = TOPK_EDGES.iter().flat_map(|reach| [(4 * (reach - 1), 8, 0), (4 * (reach - 1) + 3, 8, 0)]);
         let cases = TOPK_CASES.into_iter().chain(edges).enumerate();
-        cases.map(|(i, (ctx, queries, mode))| TopkCase { ctx, queries, mode, seed: (i as u64) << 32 }).collect()
+        cases.map(|(i, (ctx, queries, mode))| TopkCase::new(ctx, queries, mode, i as u32)).collect()
     }
 
     /// Cells that query `q` sees.

@@ -1,6 +1,7 @@
 //! Decode attention: chunks of the selected cells in workgroups of their own, then a merge in order.
 
 use super::pool::{KvPool, PageTable};
+use super::table::AttentionTable;
 use super::{MAX_GROUP, grid, need, refuse};
 use crate::device::{Arg, Buffer, Device};
 use crate::error::Result;
@@ -9,7 +10,7 @@ use strata_ops::qsa::kv::{KvKind, RowKind};
 use strata_ops::qsa::{CHUNK, HEAD_DIM};
 
 /// Exact chunk kernels of a format, best first.
-fn candidates(kind: KvKind) -> &'static [&'static str] {
+pub(super) fn candidates(kind: KvKind) -> &'static [&'static str] {
     match kind {
         KvKind::F32 => &[],
         KvKind::F16 => &["attn_chunk_fp16", "attn_chunk_fp16_plain"],
@@ -17,6 +18,11 @@ fn candidates(kind: KvKind) -> &'static [&'static str] {
         KvKind::Q4_0 => &["attn_chunk_q4_0", "attn_chunk_q4_0_plain"],
         KvKind::K8V4 => &["attn_chunk_k8v4_tiles8", "attn_chunk_k8v4_dot", "attn_chunk_k8v4_plain"],
     }
+}
+
+/// Whether a chunk kernel reads a format; one of int8 does that is not exact.
+pub(super) fn is_of_format(kernel: &str, kind: KvKind) -> bool {
+    candidates(kind).contains(&kernel) || (kind == KvKind::Int8 && kernel == "attn_chunk_int8_f32")
 }
 
 /// The exact chunk kernels that a device has for a format; the first is the default.
@@ -93,8 +99,7 @@ pub fn launch_chunks(
     selection: &Selection<'_>,
     scratch: &mut DecodeScratch,
 ) -> Result<()> {
-    let of_format = candidates(pool.kind()).contains(&kernel) || (pool.kind() == KvKind::Int8 && kernel == "attn_chunk_int8_f32");
-    let threads = registry::find(kernel).filter(|_| of_format).map(|k| k.threads);
+    let threads = registry::find(kernel).filter(|_| is_of_format(kernel, pool.kind())).map(|k| k.threads);
     let threads = threads.ok_or_else(|| refuse(kernel, format!("a chunk kernel of {}", pool.kind().name()), kernel))?;
     let group = check_group(kernel, pool, heads)?;
     selection.check(kernel)?;
@@ -144,13 +149,15 @@ pub fn launch_merge(
     device.launch(kernel, grid([group, pool.kv_heads(), selection.queries], 256)?, &args)
 }
 
-/// Attention of `heads` heads a query over its selection, by the device's default kernels: the bits of
+/// Attention of `heads` heads a query over its selection, by the table's kernel: the bits of
 /// [`attend_head_paged`](strata_ops::qsa::attend::attend_head_paged).
 ///
 /// # Errors
 /// As [`launch_chunks`].
+#[expect(clippy::too_many_arguments, reason = "the table beside what every launch takes")]
 pub fn attend_decode(
     device: &Device,
+    table: &AttentionTable,
     pool: &KvPool,
     q: &Buffer<f32>,
     heads: usize,
@@ -158,7 +165,7 @@ pub fn attend_decode(
     scratch: &mut DecodeScratch,
     out: &mut Buffer<f32>,
 ) -> Result<()> {
-    let kernel = chunk_kernels(device, pool.kind()).first().copied();
+    let kernel = table.chunk_on(&device.info().arch, pool.kind());
     let kernel = kernel.ok_or_else(|| refuse("attention", "a KV format with kernels", pool.kind().name()))?;
     launch_chunks(device, kernel, pool, q, heads, selection, scratch)?;
     launch_merge(device, pool, heads, selection, scratch, out)

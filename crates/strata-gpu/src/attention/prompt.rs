@@ -6,6 +6,7 @@ use super::{grid, need, refuse};
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
 use crate::error::Result;
+use crate::registry;
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
 
@@ -15,6 +16,11 @@ pub const PROMPT_MAX_GROUP: usize = 16;
 /// The exact kernel of a format for `group` query heads a KV head, or `None` where the device has none: formats with int8 keys
 /// need matrix instructions, devices without run [`attend_decode`](super::attend_decode), whose bits are the same.
 pub fn prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'static str> {
+    prompt_kernel_on(&device.info().arch, kind, group)
+}
+
+/// The same for an architecture.
+pub fn prompt_kernel_on(arch: &str, kind: KvKind, group: usize) -> Option<&'static str> {
     let size = [8, 12, 16].iter().position(|g| group <= *g)?;
     let names = match kind {
         KvKind::F32 => return None,
@@ -23,16 +29,21 @@ pub fn prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'st
         KvKind::Q4_0 => ["prompt_q4_g8", "prompt_q4_g12", "prompt_q4_g16"],
         KvKind::K8V4 => ["prompt_k8v4_g8", "prompt_k8v4_g12", "prompt_k8v4_g16"],
     };
-    Some(names[size]).filter(|k| device.has(k))
+    Some(names[size]).filter(|k| registry::has(arch, k))
+}
+
+/// The kernel with queries and weights as pairs of halves, **not exact**: a yardstick for the exact one, and an opt-in. int8
+/// caches, up to 12 heads a KV head, NVIDIA.
+pub fn inexact_prompt_kernel(device: &Device, kind: KvKind, group: usize) -> Option<&'static str> {
+    Some("prompt_half_g12").filter(|k| kind == KvKind::Int8 && group <= 12 && device.has(k))
 }
 
 /// Dynamic shared memory of a kernel: on NVIDIA the int8 kernels stage keys and values of a chunk, beyond what a kernel may
 /// declare (`PromptShared` in `prompt_int8.cu`).
-fn shared_bytes(device: &Device, kind: KvKind, group: usize) -> usize {
+fn shared_bytes(device: &Device, kind: KvKind, heads: usize) -> usize {
     if kind != KvKind::Int8 || device.info().arch.contains("gfx") {
         return 0;
     }
-    let heads = [8, 12, 16].into_iter().find(|g| group <= *g).unwrap_or(PROMPT_MAX_GROUP);
     let (staged, part, weights, scales, rest) = (2 * 4 * 4096, 4 * heads * 68, heads * CHUNK, 4 * CHUNK, 16 * 3);
     staged + (part + weights + scales + rest) * size_of::<f32>()
 }
@@ -50,8 +61,35 @@ pub fn attend_prompt(
     selection: &Selection<'_>,
     out: &mut Buffer<f32>,
 ) -> Result<()> {
+    launch(device, prompt_kernel, pool, q, heads, selection, out)
+}
+
+/// As [`attend_prompt`] by [`inexact_prompt_kernel`].
+///
+/// # Errors
+/// As [`attend_prompt`].
+pub fn attend_prompt_inexact(
+    device: &Device,
+    pool: &KvPool,
+    q: &Buffer<f32>,
+    heads: usize,
+    selection: &Selection<'_>,
+    out: &mut Buffer<f32>,
+) -> Result<()> {
+    launch(device, inexact_prompt_kernel, pool, q, heads, selection, out)
+}
+
+fn launch(
+    device: &Device,
+    choose: fn(&Device, KvKind, usize) -> Option<&'static str>,
+    pool: &KvPool,
+    q: &Buffer<f32>,
+    heads: usize,
+    selection: &Selection<'_>,
+    out: &mut Buffer<f32>,
+) -> Result<()> {
     let group = heads / pool.kv_heads();
-    let kernel = prompt_kernel(device, pool.kind(), group).filter(|_| group > 0 && heads.is_multiple_of(pool.kv_heads()));
+    let kernel = choose(device, pool.kind(), group).filter(|_| group > 0 && heads.is_multiple_of(pool.kv_heads()));
     let kernel = kernel.ok_or_else(|| {
         let expected = format!("1 to {PROMPT_MAX_GROUP} query heads for each KV head, of a format with a kernel on this device");
         refuse("prompt attention", expected, format!("{heads} heads, {} KV heads, {}", pool.kv_heads(), pool.kind().name()))
@@ -80,6 +118,8 @@ pub fn attend_prompt(
         Arg::I32(group as i32),
         selection.table.stride_arg()?,
     ];
-    let shared = shared_bytes(device, pool.kind(), group) as u32;
+    // the heads that the kernel is made for
+    let made = kernel.rsplit_once('g').and_then(|(_, n)| n.parse().ok()).unwrap_or(PROMPT_MAX_GROUP);
+    let shared = shared_bytes(device, pool.kind(), made) as u32;
     device.launch(kernel, Grid { shared, ..grid([selection.queries, pool.kv_heads(), 1], 128)? }, &args)
 }

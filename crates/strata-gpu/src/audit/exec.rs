@@ -181,11 +181,14 @@ pub fn check(function: &Function) -> Vec<Violation> {
         reached: vec![false; steps.len()],
         broken: vec![false; steps.len()],
     };
+    let first = first_of_blocks(&steps);
     for goal in (0..steps.len()).filter(|i| steps[*i].collective) {
-        let far = distances(&steps, goal);
         // Those of one block are reached together.
-        let before = if checker.reached[goal] && follows_another(&steps, goal) { RUNS } else { 0 };
-        for run in before..MOST_RUNS {
+        if !first[goal] && checker.reached[goal] {
+            continue;
+        }
+        let far = distances(&steps, goal);
+        for run in 0..MOST_RUNS {
             if run >= RUNS && checker.reached[goal] {
                 break;
             }
@@ -220,22 +223,21 @@ fn distances(steps: &[Step], goal: usize) -> Vec<Option<u32>> {
     far
 }
 
-/// Whether straight code leads to this instruction from another one in question.
-fn follows_another(steps: &[Step], at: usize) -> bool {
-    let entered = |i: usize| steps.iter().any(|s| s.target == Some(i));
-    let writes_exec =
-        |s: &Step| s.mnemonic.starts_with("v_cmpx") || s.mnemonic.contains("exec") || s.operands.first() == Some(&Operand::Exec);
-    let mut i = at;
-    while i > 0 && !entered(i) {
-        i -= 1;
-        if steps[i].collective {
-            return true;
-        }
-        if steps[i].target.is_some() || writes_exec(&steps[i]) {
-            return false;
-        }
+/// Which instructions in question no other one leads to by straight code with EXEC left alone.
+fn first_of_blocks(steps: &[Step]) -> Vec<bool> {
+    let mut entered = vec![false; steps.len()];
+    steps.iter().filter_map(|s| s.target).for_each(|to| entered[to] = true);
+    let mut followed = false;
+    let mut first = vec![false; steps.len()];
+    for (at, step) in steps.iter().enumerate() {
+        followed &= !entered[at];
+        first[at] = step.collective && !followed;
+        followed |= step.collective;
+        let writes_exec =
+            step.mnemonic.starts_with("v_cmpx") || step.mnemonic.contains("exec") || step.operands.first() == Some(&Operand::Exec);
+        followed &= step.target.is_none() && !writes_exec;
     }
-    false
+    first
 }
 
 fn step(text: &str, target: Option<usize>) -> Step<'_> {

@@ -164,9 +164,11 @@ fn spills(r: &Resources, find: &mut dyn FnMut(bool, String)) {
 /// The EXEC rule and the expected instructions.
 fn code(arch: &str, function: &Function, expected: &[rules::Expected], find: &mut dyn FnMut(bool, String)) {
     if arch.starts_with("gfx") {
-        for violation in exec::check(function) {
-            let what = if violation.unreached { "may run" } else { "runs" };
-            find(true, format!("EXEC rule: {what} with lanes off: instruction {}: {}", violation.at, violation.text));
+        let violations = exec::check(function);
+        if let Some(first) = violations.first() {
+            let what = if first.unreached { "may run" } else { "runs" };
+            let text = format!("{what} with lanes off: instruction {}: {}", first.at, first.text);
+            find(true, format!("EXEC rule, {} instructions; the first {text}", violations.len()));
         }
     }
     for rule in expected.iter().filter(|r| r.is_for(arch, &function.name)) {

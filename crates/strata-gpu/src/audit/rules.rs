@@ -9,7 +9,7 @@ use crate::error::Result;
 /// Instructions that kernels of some architectures must hold.
 pub struct Expected {
     archs: String,
-    kernels: String,
+    pub kernels: String,
     words: Vec<String>,
 }
 

@@ -9,24 +9,24 @@ use strata_cpu::parity::rng::Rng;
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
 
-const HEADS: usize = 24;
+pub(crate) const HEADS: usize = 24;
 const KV_HEADS: usize = 2;
 /// Queries and width of the published rows.
 const SHAPES: [(usize, usize); 4] = [(1, 2_051), (4, 2_051), (1, 32_768), (4, 32_768)];
 
 /// A pool whose rows repeat those of a small random one, and page tables: table i leads the same cell ids to other pages,
 /// so that calls which rotate among them read other memory.
-struct Data {
-    pool: KvPool,
-    q: Buffer<f32>,
-    ids: Buffer<i32>,
-    steps: Buffer<i32>,
-    tables: Vec<Buffer<i32>>,
+pub(crate) struct Data {
+    pub pool: KvPool,
+    pub q: Buffer<f32>,
+    pub ids: Buffer<i32>,
+    pub steps: Buffer<i32>,
+    pub tables: Vec<Buffer<i32>>,
     out: Buffer<f32>,
 }
 
 impl Data {
-    fn new(device: &Device, kind: KvKind, queries: usize, width: usize) -> Result<Data> {
+    pub(crate) fn new(device: &Device, kind: KvKind, queries: usize, width: usize) -> Result<Data> {
         let mut rng = Rng::new(77);
         let few = if device.is_shim() { 64 } else { 4_096 };
         let host = HostPool::random(&mut rng, kind, KV_HEADS, few, 0..0);

@@ -1,9 +1,12 @@
 //! Timings on a device: medians over graph replays, with the card's own limits measured the same way.
 
-mod attn_decode;
+pub(crate) mod attn_decode;
+mod gemm;
 mod limits;
 mod mmvq;
-mod qsa_scores;
+mod prompt_attn;
+pub(crate) mod qsa_scores;
+mod qsa_topk;
 
 pub use limits::{Limits, read_time};
 pub use mmvq::tune_variants;
@@ -42,16 +45,34 @@ pub static BENCHES: &[Bench] = &[
         run: qsa_scores::qsa_scores_bench,
     },
     Bench {
+        name: "qsa_topk_bench",
+        about: "block top-k of decode and prompts: every kernel that takes the shape",
+        numbers: "context queries repetitions capacity",
+        run: qsa_topk::qsa_topk_bench,
+    },
+    Bench {
         name: "attn_decode",
         about: "decode attention: chunk kernels and merge of four KV formats",
         numbers: "n_q width",
         run: attn_decode::attn_decode_bench,
     },
     Bench {
+        name: "prompt_attn",
+        about: "prompt attention of four KV formats, and the form of half pairs",
+        numbers: "context queries samples",
+        run: prompt_attn::prompt_attn_bench,
+    },
+    Bench {
         name: "b6_mmvq_bench",
         about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
         numbers: "[reps]",
         run: mmvq::mmvq_bench,
+    },
+    Bench {
+        name: "gemm",
+        about: "products with the tokens of a prompt, as shares of the int8 peak",
+        numbers: "[tokens ...]",
+        run: gemm::gemm_bench,
     },
 ];
 

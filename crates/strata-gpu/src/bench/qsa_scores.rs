@@ -29,7 +29,8 @@ const PROMPT: [(usize, usize, usize); 8] = [
     (200_000, 1_024, 200_000),
 ];
 
-struct Data {
+/// Keys, queries and room for scores of one shape.
+pub(crate) struct Data {
     pooled: Vec<Buffer<f32>>,
     dead: Buffer<f32>,
     q: Buffer<f32>,
@@ -42,7 +43,7 @@ struct Data {
 
 impl Data {
     /// `sets` copies of the keys of a context, to rotate among.
-    fn new(device: &Device, ctx: usize, capacity: usize, queries: usize, sets: usize, prompt: bool) -> Result<Data> {
+    pub(crate) fn new(device: &Device, ctx: usize, capacity: usize, queries: usize, sets: usize, prompt: bool) -> Result<Data> {
         let inputs = select_inputs(ctx, queries, 5);
         let max_blocks = capacity / BLOCK + 2;
         Ok(Data {
@@ -57,7 +58,7 @@ impl Data {
         })
     }
 
-    fn run(&self, device: &Device, scorer: Scorer, i: usize) -> Result<()> {
+    pub(crate) fn run(&self, device: &Device, scorer: Scorer, i: usize) -> Result<()> {
         let s = Scoring {
             pooled: &self.pooled[i % self.pooled.len()],
             dead: &self.dead,

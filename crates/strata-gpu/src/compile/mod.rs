@@ -76,10 +76,11 @@ mod tests {
         }
     }
 
-    /// Every file compiles for every architecture whose compiler is here.
+    /// The test kernels compile for every architecture whose compiler is here. `strata kernels audit` compiles all.
     #[test]
-    fn every_file_compiles() {
+    fn test_kernels_compile() {
         let mut files = registry::files();
+        files.retain(|f| f.starts_with("tests/"));
         files.push("tests/probe.cu");
         for arch in COMMON.iter().chain(&[LAST_RESORT]) {
             if let Err(error) = compiler(arch) {

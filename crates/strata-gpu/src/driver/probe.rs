@@ -1,7 +1,7 @@
 //! What of drivers and compilers is on this machine.
 
 use super::api::{self, Api, Vendor, call};
-use super::{cuda, hip, native};
+use super::{DeviceInfo, cuda, hip, native};
 use crate::compile;
 use crate::error::Result;
 
@@ -12,24 +12,27 @@ pub struct Probe {
     pub found: bool,
     /// Version and place, or what was tried and how to get it.
     pub detail: String,
+    /// The devices of a driver.
+    pub devices: Vec<DeviceInfo>,
 }
 
 /// Looks for drivers, their devices, and compilers.
 pub fn probe() -> Vec<Probe> {
-    let entry = |what, result: Result<String>| match result {
-        Ok(detail) => Probe { what, found: true, detail },
-        Err(error) => Probe { what, found: false, detail: error.to_string() },
+    let entry = |what, result: Result<(String, Vec<DeviceInfo>)>| match result {
+        Ok((detail, devices)) => Probe { what, found: true, detail, devices },
+        Err(error) => Probe { what, found: false, detail: error.to_string(), devices: Vec::new() },
     };
+    let tool = |version: Result<String>| version.map(|v| (v, Vec::new()));
     vec![
         entry("CUDA driver", driver(Vendor::Cuda)),
         entry("HIP driver", driver(Vendor::Hip)),
-        entry("NVRTC", compile::nvrtc_version()),
-        entry("clang", compile::clang_version()),
+        entry("NVRTC", tool(compile::nvrtc_version())),
+        entry("clang", tool(compile::clang_version())),
     ]
 }
 
 /// File, version and devices of a driver.
-fn driver(vendor: Vendor) -> Result<String> {
+fn driver(vendor: Vendor) -> Result<(String, Vec<DeviceInfo>)> {
     let (file, library) = api::open(vendor)?;
     let api = Api::load(vendor, library, file)?;
     let count = native::count(&api)?;
@@ -41,6 +44,7 @@ fn driver(vendor: Vendor) -> Result<String> {
         Vendor::Hip => format!("{}.{}", version / 10_000_000, version / 100_000 % 100),
     };
     let mut detail = format!("{file}, version {version}, devices: {count}");
+    let mut devices = Vec::new();
     for ordinal in 0..count {
         let device = native::device(&api, vendor, ordinal as u32)?;
         let info = match vendor {
@@ -48,8 +52,9 @@ fn driver(vendor: Vendor) -> Result<String> {
             Vendor::Hip => hip::info(&api, library, file, device)?,
         };
         detail += &format!("; {ordinal}: {} ({}, {} units, {} MiB)", info.name, info.arch, info.units, info.memory_bytes >> 20);
+        devices.push(info);
     }
-    Ok(detail)
+    Ok((detail, devices))
 }
 
 #[cfg(test)]

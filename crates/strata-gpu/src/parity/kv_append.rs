@@ -122,8 +122,8 @@ fn index_case(device: &Device, sizes: &[usize], report: &mut dyn FnMut(CaseRepor
     let raw = rng.normals(cells * INDEX_DIM, 1.5);
     let gain: Vec<f32> = (0..INDEX_DIM).map(|_| 1.0 + 0.1 * rng.normal()).collect();
     let rope = RopeTable::new(cells, 64, 1e7, RopeScaling::None);
-    let tables: Vec<(&[f32], &[f32])> = (0..cells).map(|p| rope.at(p)).collect();
-    let column = |side: fn(&(&[f32], &[f32])) -> Vec<f32>| tables.iter().flat_map(side).collect::<Vec<f32>>();
+    let cos: Vec<f32> = (0..cells).flat_map(|p| rope.at(p).0).copied().collect();
+    let sin: Vec<f32> = (0..cells).flat_map(|p| rope.at(p).1).copied().collect();
 
     let poison = f32::from_bits(u32::from_ne_bytes([POISON; 4]));
     let mut pooled = vec![poison; cells.div_ceil(BLOCK) * INDEX_DIM];
@@ -150,8 +150,8 @@ fn index_case(device: &Device, sizes: &[usize], report: &mut dyn FnMut(CaseRepor
         ring: filled(ring * INDEX_DIM)?,
         gain: device.upload(&gain)?,
         eps,
-        cos: device.upload(&column(|t| t.0.to_vec()))?,
-        sin: device.upload(&column(|t| t.1.to_vec()))?,
+        cos: device.upload(&cos)?,
+        sin: device.upload(&sin)?,
     };
     let mut from = 0;
     for n in sizes {

@@ -1,5 +1,6 @@
 //! Exactness suites: every kernel against the CPU's definition, by bits.
 
+mod arch_defaults;
 pub(crate) mod attn_data;
 mod gemm;
 mod kv_append;
@@ -14,6 +15,7 @@ mod words;
 
 use crate::device::Device;
 use crate::error::Result;
+pub use arch_defaults::{arch_defaults_cases, arch_defaults_test};
 pub use gemm::gemm_parity;
 pub use kv_append::kv_append_parity;
 pub use mmvq::{mmvq_multi_parity, mmvq_multi_parity_broken, quantize_parity};
@@ -50,6 +52,11 @@ pub static SUITES: &[Suite] = &[
         name: "qsa_merge_daily_parity",
         about: "decode attention of four KV formats, chunk kernels and merge",
         run: qsa_merge_daily_parity,
+    },
+    Suite {
+        name: "arch_defaults_test",
+        about: "defaults of architectures: exact, in effect, overridden by explicit values",
+        run: arch_defaults_test,
     },
     Suite { name: "prompt_attn_parity", about: "prompt attention of four KV formats", run: prompt_attn_parity },
 ];

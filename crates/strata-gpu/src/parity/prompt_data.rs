@@ -82,7 +82,7 @@ impl PromptData {
     }
 
     /// The same rows, pages where the table has them.
-    pub(super) fn paged(&self) -> HostPool {
+    pub fn paged(&self) -> HostPool {
         let side = |s: &Side| match s {
             Side::F16(x) => Side::F16(self.moved(x, HEAD_DIM)),
             Side::Int8(codes, scales) => Side::Int8(self.moved(codes, HEAD_DIM), self.moved(scales, GROUPS)),

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::selection::topk::{Selecting, TopK, select, select_with};
 use crate::selection::topk_table::TopkTable;
+use std::ops::Range;
 use strata_cpu::parity::{CaseReport, TOPK_CAPACITY, TopkCase};
 use strata_ops::qsa::BLOCK;
 use strata_ops::qsa::topk::top_k;
@@ -12,20 +13,18 @@ use strata_ops::qsa::topk::top_k;
 const MAX_BLOCKS: usize = TOPK_CAPACITY / BLOCK + 2;
 const CAP: usize = 2_051;
 
-/// Ids of the 16 published cases and of the block counts where kernels change, for the published width and the engine's: the
-/// dispatch without and with a count of active blocks, and each kernel that can take the case. Not `full`: the last query of a
-/// case, the first too where rows are short.
+/// Ids of the 16 published cases, of the block counts where kernels change and of a tie among few blocks, for the published width
+/// and the engine's: the dispatch without and with a count of active blocks, and each kernel that can take the case. Not `full`:
+/// one query and one width a case, cases of few blocks and of each mode, clusters (a thousand threads each of eight workgroups,
+/// which take the shim a second) in three.
 ///
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn qsa_topk_active_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
-    for case in TopkCase::all() {
-        let queries: Vec<usize> = match full {
-            true => (0..case.queries).collect(),
-            false if case.ctx <= 40_000 && case.queries > 1 => vec![0, case.queries - 1],
-            false => vec![case.queries - 1],
-        };
-        let (compared, differing) = run_case(device, &case, &queries, full)?;
+    let cases = TopkCase::all().into_iter().chain([TopkCase::new(8_195, 1, 2, 99)]);
+    for (i, case) in cases.filter(|c| full || c.ctx <= 36_867 || c.mode > 0 || c.queries == 1).enumerate() {
+        let (queries, widths) = if full { (0..case.queries, 0..2) } else { (case.queries - 1..case.queries, i % 2..i % 2 + 1) };
+        let (compared, differing) = run_case(device, &case, &queries.collect::<Vec<_>>(), widths, full)?;
         report(CaseReport {
             suite: "qsa_topk_active_parity",
             case: format!("ctx {} nq {} mode {}", case.ctx, case.queries, case.mode),
@@ -37,15 +36,38 @@ pub fn qsa_topk_active_parity(device: &Device, full: bool, report: &mut dyn FnMu
     Ok(())
 }
 
-/// The kernels that can take a case of so many blocks; all of them if `full`, else the smallest and the largest of registers.
-fn kernels(device: &Device, blocks: usize, full: bool) -> Vec<TopK> {
-    let able: Vec<TopK> = TopK::ALL.into_iter().filter(|k| device.has(k.kernel()) && k.reach() >= blocks).collect();
-    let regs: Vec<TopK> = able.iter().copied().filter(|k| TopK::REG.contains(k)).collect();
-    let ends = [regs.first().copied(), regs.last().copied()];
-    able.into_iter().filter(|k| full || !regs.contains(k) || ends.contains(&Some(*k))).collect()
+/// Table, kernel where it is not the table's choice, count of active blocks.
+type Run = (TopkTable, Option<TopK>, Option<usize>);
+
+/// What a case is run by: the dispatch, and the kernels that can take so many blocks; all of them if `full`, else the
+/// smallest and the largest of registers, and clusters for some cases.
+fn runs(device: &Device, case: &TopkCase, blocks: usize, full: bool) -> Vec<Run> {
+    // mode 3: no count, though one is given; mode 4: more than there is room for
+    let counted = match case.mode {
+        3 => 0,
+        4 => MAX_BLOCKS + 1,
+        _ => blocks,
+    };
+    let mut table = TopkTable::for_arch(&device.info().arch);
+    if !full {
+        table.cluster_queries = 0;
+    }
+    let able = |k: &TopK| device.has(k.kernel()) && k.reach() >= blocks;
+    let mut kernels: Vec<TopK> = TopK::ALL.into_iter().filter(|k| able(k) && (full || k.held() == 0)).collect();
+    if !full {
+        kernels.extend(TopK::REG.into_iter().find(able));
+        kernels.extend(TopK::REG.into_iter().rfind(able));
+    }
+    let mut runs: Vec<Run> = [None, Some(counted)].map(|active| (table, None, active)).to_vec();
+    runs.extend(kernels.into_iter().map(|k| (table, Some(k), Some(blocks))));
+    if device.has(TopK::Cluster9.kernel()) && (full || case.queries == 1 || case.mode == 2) {
+        // few blocks by the whole cluster all the same
+        runs.push((TopkTable { cluster_solo: 0, ..table }, Some(TopK::Cluster9), None));
+    }
+    runs
 }
 
-fn run_case(device: &Device, case: &TopkCase, queries: &[usize], full: bool) -> Result<(u64, u64)> {
+fn run_case(device: &Device, case: &TopkCase, queries: &[usize], widths: Range<usize>, full: bool) -> Result<(u64, u64)> {
     let n = queries.len();
     let mut scores = vec![0.0f32; n * MAX_BLOCKS];
     for (row, q) in scores.chunks_exact_mut(MAX_BLOCKS).zip(queries) {
@@ -56,22 +78,9 @@ fn run_case(device: &Device, case: &TopkCase, queries: &[usize], full: bool) -> 
     let scores_on = device.upload(&scores)?;
     let mut ids = device.alloc::<i32>(n * CAP)?;
     let blocks = queries.iter().map(|q| case.cells(*q) / BLOCK + 1).max().unwrap_or(1);
-    // mode 3: no count, though one is given; mode 4: more than there is room for
-    let counted = match case.mode {
-        3 => 0,
-        4 => MAX_BLOCKS + 1,
-        _ => blocks,
-    };
-    let table = TopkTable::for_arch(&device.info().arch);
-    // table, kernel if not the table's choice, count of blocks
-    let mut runs: Vec<(TopkTable, Option<TopK>, Option<usize>)> = [None, Some(counted)].map(|active| (table, None, active)).to_vec();
-    runs.extend(kernels(device, blocks, full).into_iter().map(|k| (table, Some(k), Some(blocks))));
-    if device.has(TopK::Cluster9.kernel()) {
-        // few blocks by the whole cluster all the same
-        runs.push((TopkTable { cluster_solo: 0, ..table }, Some(TopK::Cluster9), None));
-    }
+    let runs = runs(device, case, blocks, full);
     let (mut compared, mut differing) = (0, 0);
-    for which in 0..2 {
+    for which in widths {
         let widths: Vec<usize> = queries.iter().map(|q| case.widths(*q)[which]).collect();
         let record = |(q, w): (&usize, &usize)| {
             let cells = case.cells(*q) as i32;
@@ -136,7 +145,7 @@ mod tests {
     fn agrees(side: ShimSide, order: Order) {
         let Some(driver) = crate::testing::tools(open_ordered(side, order)) else { return };
         let (cases, compared, differing) = totals(&Device::new(driver).unwrap());
-        assert!((cases, differing) == (36, 0) && compared > 500_000, "{cases} {compared} {differing}");
+        assert!((cases, differing) == (21, 0) && compared > 100_000, "{cases} {compared} {differing}");
     }
 
     #[test]
@@ -159,8 +168,8 @@ mod tests {
         let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
         let case = TopkCase::all().into_iter().find(|c| c.mode == 1).expect("a case of equal scores");
         let broken = device.with_defines(&["STRATA_BROKEN"]);
-        let (compared, differing) = run_case(&broken, &case, &[0], false).unwrap();
+        let (compared, differing) = run_case(&broken, &case, &[0], 0..1, false).unwrap();
         assert!(differing > compared / 2, "{differing} of {compared}");
-        assert_eq!(run_case(&device, &case, &[0], false).unwrap(), (compared, 0));
+        assert_eq!(run_case(&device, &case, &[0], 0..1, false).unwrap(), (compared, 0));
     }
 }

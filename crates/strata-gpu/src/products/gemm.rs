@@ -9,40 +9,52 @@ use crate::error::Result;
 use strata_ops::matmul::act_form;
 use strata_quant::DType;
 
-/// What multiplies.
+/// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GemmForm {
-    /// Matrix instructions.
+    /// Matrix instructions, tiles of 8,192 outputs: for many tokens of one matrix.
     Matrix,
+    /// Matrix instructions, 128 rows for 32 tokens: for the few tokens of an expert.
+    MatrixFew,
     /// Dot products of four bytes, on every device.
     Dot,
 }
 
-/// Which shape of tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GemmTile {
-    /// 8,192 outputs: for many tokens of one matrix.
-    Wide,
-    /// 128 rows for 32 tokens: for the few tokens of an expert.
-    Few,
-}
-
 impl GemmForm {
-    /// The faster form a device has.
-    pub fn best(device: &Device) -> GemmForm {
-        if device.has("gemm_matrix_q8_0") { GemmForm::Matrix } else { GemmForm::Dot }
-    }
-}
+    /// Every form.
+    pub const ALL: [GemmForm; 3] = [GemmForm::Matrix, GemmForm::MatrixFew, GemmForm::Dot];
 
-impl GemmTile {
-    /// Rows and tokens of a tile.
-    pub fn shape(self, dtype: DType) -> (usize, usize) {
-        match self {
-            GemmTile::Few => (128, 32),
-            // formats with a sub-scale for 16 values
-            GemmTile::Wide if matches!(dtype, DType::Q6_K | DType::IQ2_XS) => (64, 128),
-            GemmTile::Wide => (128, 64),
+    /// The form for `tokens` tokens a matrix.
+    pub fn best(device: &Device, tokens: usize) -> GemmForm {
+        match (GemmForm::Matrix.is_on(device), tokens) {
+            (false, _) => GemmForm::Dot,
+            (true, 0..=32) => GemmForm::MatrixFew,
+            (true, _) => GemmForm::Matrix,
         }
+    }
+
+    /// Whether a device has it.
+    pub fn is_on(self, device: &Device) -> bool {
+        device.has(&self.kernel(DType::Q8_0))
+    }
+
+    /// Rows and tokens of a tile.
+    pub fn tile(self, dtype: DType) -> (usize, usize) {
+        match self {
+            GemmForm::MatrixFew => (128, 32),
+            // formats with a sub-scale for 16 values
+            GemmForm::Matrix if matches!(dtype, DType::Q6_K | DType::IQ2_XS) => (64, 128),
+            _ => (128, 64),
+        }
+    }
+
+    fn kernel(self, dtype: DType) -> String {
+        let (form, tile) = match self {
+            GemmForm::Matrix => ("matrix", ""),
+            GemmForm::MatrixFew => ("matrix", "_32"),
+            GemmForm::Dot => ("dot", ""),
+        };
+        format!("gemm_{form}_{}{tile}", dtype.name().to_lowercase())
     }
 }
 
@@ -52,14 +64,14 @@ pub enum GemmItems<'a> {
     All(usize),
     /// Item i is row `act_rows[i]` of activations, its product row `out_rows[i]` of the output.
     Grouped {
-        /// [`expert_tiles`] for the tile that is used, four words each.
+        /// [`expert_tiles`] for the form that is used, four words each.
         tiles: &'a Buffer<u32>,
         act_rows: &'a Buffer<u32>,
         out_rows: &'a Buffer<u32>,
     },
 }
 
-/// Tiles of at most `tokens` items (see [`GemmTile::shape`]) for groups of items `(expert, first, end)`: expert, first item,
+/// Tiles of at most `tokens` items (see [`GemmForm::tile`]) for groups of items `(expert, first, end)`: expert, first item,
 /// items, 0.
 pub fn expert_tiles(groups: impl IntoIterator<Item = (u32, u32, u32)>, tokens: usize) -> Vec<u32> {
     let step = tokens.max(1);
@@ -69,29 +81,14 @@ pub fn expert_tiles(groups: impl IntoIterator<Item = (u32, u32, u32)>, tokens: u
     tiles.collect()
 }
 
-/// The name of a kernel.
-fn name(dtype: DType, form: GemmForm, tile: GemmTile) -> String {
-    let form = if form == GemmForm::Matrix { "matrix" } else { "dot" };
-    let tile = if tile == GemmTile::Few { "_32" } else { "" };
-    format!("gemm_{form}_{}{tile}", dtype.name().to_lowercase())
-}
-
 /// `out[out row] = W_expert act[act row]` for every item; `out` is `[.., rows]`. Rows of no item are left alone.
 ///
 /// # Errors
 /// A format or form without kernel here, buffers of the wrong size, or a driver's error.
-pub fn gemm(
-    device: &Device,
-    form: GemmForm,
-    tile: GemmTile,
-    w: &DeviceWeights,
-    acts: &DeviceActs,
-    items: &GemmItems<'_>,
-    out: &Buffer<f32>,
-) -> Result<()> {
-    let name = name(w.dtype, form, tile);
+pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceActs, items: &GemmItems<'_>, out: &Buffer<f32>) -> Result<()> {
+    let name = form.kernel(w.dtype);
     let one = packed_bytes(w.dtype, w.n_out, w.n_in);
-    let (tile_rows, tile_tokens) = tile.shape(w.dtype);
+    let (tile_rows, tile_tokens) = form.tile(w.dtype);
     let null = Arg::Pointer(0);
     let (n, tiles, lists) = match items {
         GemmItems::All(n) => (*n, n.div_ceil(tile_tokens), [null; 3]),
@@ -101,7 +98,7 @@ pub fn gemm(
         let expected = format!("{n} rows of {} activations for {}, and {} results", w.n_in, w.dtype, n * w.n_out);
         return Err(shape(expected, format!("{} rows of {} in {:?}, {}", acts.rows, acts.n_in, acts.form, out.len())));
     }
-    let threads = if tile == GemmTile::Few { 128 } else { 256 };
+    let threads = if form == GemmForm::MatrixFew { 128 } else { 256 };
     let grid = Grid { groups: [tiles as u32, w.n_out.div_ceil(tile_rows) as u32, 1], threads, shared: 0, cluster: 1 };
     let [tiles, act_rows, out_rows] = lists;
     let args = [
@@ -120,4 +117,19 @@ pub fn gemm(
         (n as i32).into(),
     ];
     device.launch(&name, grid, &args)
+}
+
+/// `out[t] = W x_t` of float weights for the first `n` rows of activations.
+///
+/// # Errors
+/// Another form of weights or activations, buffers of the wrong size, or a driver's error.
+pub fn gemm_float(device: &Device, w: &DeviceWeights, acts: &DeviceActs, n: usize, out: &Buffer<f32>) -> Result<()> {
+    if !w.dtype.is_float() || acts.n_in != w.n_in || acts.form != act_form(w.dtype) || n > acts.rows || out.len() < n * w.n_out {
+        let expected = format!("float weights, {n} rows of {} activations and {} results", w.n_in, n * w.n_out);
+        return Err(shape(expected, format!("{}, {} rows of {}, {}", w.dtype, acts.rows, acts.n_in, out.len())));
+    }
+    // 64 rows and 32 tokens a workgroup
+    let grid = Grid { groups: [n.div_ceil(32) as u32, w.n_out.div_ceil(64) as u32, 1], threads: 256, shared: 0, cluster: 1 };
+    let args = [w.bytes.arg(), acts.floats.arg(), out.arg(), (w.n_in as i32).into(), (w.n_out as i32).into(), (n as i32).into()];
+    device.launch(&format!("gemm_{}", w.dtype.name().to_lowercase()), grid, &args)
 }

@@ -6,6 +6,7 @@ use super::tables::table;
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
 use crate::error::Result;
+use crate::registry;
 use strata_ops::matmul::{ActForm, act_form};
 use strata_quant::DType;
 
@@ -84,19 +85,37 @@ impl Variant {
         1 + usize::from(self == Variant::Rows2)
     }
 
-    fn suffix(self) -> &'static str {
+    /// Its name, the end of its kernels' names.
+    pub const fn name(self) -> &'static str {
         match self {
             Variant::Rows1 => "r1",
             Variant::Rows2 => "r2",
             Variant::Ahead => "ahead",
         }
     }
+
+    /// The kernel of this variant that serves so many columns of a block format.
+    pub fn kernel(self, dtype: DType, columns: usize) -> String {
+        format!("mat_vec_{}_c{}_{}", dtype.name().to_lowercase(), kernel_columns(dtype, columns), self.name())
+    }
 }
 
-/// Which variant a launch takes: measured entries, and a default for what they do not name.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Which variant a launch takes: measured entries, and two thresholds for what they do not name. One column of a matrix with few
+/// rows a thread waits for memory: ahead. Two rows a thread halve the number of waves: for several columns of matrices that
+/// fill the device anyway.
+#[derive(Clone, Debug, PartialEq)]
 pub struct VariantTable {
     measured: Vec<VariantEntry>,
+    /// Fewer waves a multiprocessor than this take [`Variant::Ahead`].
+    pub ahead_below: usize,
+    /// From this many waves a multiprocessor on, three and more columns take [`Variant::Rows2`].
+    pub rows2_from: usize,
+}
+
+impl Default for VariantTable {
+    fn default() -> Self {
+        VariantTable { measured: Vec::new(), ahead_below: 24, rows2_from: 32 }
+    }
 }
 
 /// A line of a [`VariantTable`].
@@ -112,25 +131,43 @@ pub struct VariantEntry {
 impl VariantTable {
     /// A table of measured entries.
     pub fn new(measured: Vec<VariantEntry>) -> VariantTable {
-        VariantTable { measured }
+        VariantTable { measured, ..VariantTable::default() }
+    }
+
+    /// The measured entries.
+    pub fn measured(&self) -> &[VariantEntry] {
+        &self.measured
+    }
+
+    /// Adds a measured entry, or replaces that of the same launch. Whether there are kernels of its variant.
+    pub fn set(&mut self, entry: VariantEntry) -> bool {
+        let key = |e: &VariantEntry| (e.dtype, e.columns, e.n_out);
+        if entry.dtype.is_float() || registry::find(&entry.variant.kernel(entry.dtype, entry.columns)).is_none() {
+            return false;
+        }
+        match self.measured.iter_mut().find(|e| key(e) == key(&entry)) {
+            Some(e) => *e = entry,
+            None => self.measured.push(entry),
+        }
+        true
     }
 
     /// The variant of a launch on a device with `units` multiprocessors.
     pub fn variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
         let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
-        let chosen = found.map_or_else(|| default_variant(dtype, columns, n_out, units), |e| e.variant);
+        let chosen = found.map_or_else(|| self.default_variant(dtype, columns, n_out, units), |e| e.variant);
         if chosen.takes(dtype, columns) { chosen } else { Variant::Rows1 }
     }
-}
 
-/// One column of a matrix with few rows a thread waits for memory: ahead. Two rows a thread halve the number of waves: for
-/// several columns of matrices that fill the device anyway.
-fn default_variant(dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
-    let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
-    match columns {
-        1 if waves_a_unit < 24 => Variant::Ahead,
-        3 | 4 if waves_a_unit >= 32 => Variant::Rows2,
-        _ => Variant::Rows1,
+    /// The variant of a launch that no entry names. One column of a matrix with few rows a thread waits for memory: ahead. Two rows a
+    /// thread halve the number of waves: for several columns of matrices that fill the device anyway.
+    pub fn default_variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
+        let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
+        match columns {
+            1 if waves_a_unit < self.ahead_below => Variant::Ahead,
+            3 | 4 if waves_a_unit >= self.rows2_from => Variant::Rows2,
+            _ => Variant::Rows1,
+        }
     }
 }
 
@@ -138,14 +175,8 @@ fn default_variant(dtype: DType, columns: usize, n_out: usize, units: u32) -> Va
 fn kernel_columns(dtype: DType, columns: usize) -> usize {
     match columns {
         3 => 4,
-        5 | 6 => {
-            if dtype.is_float() {
-                8
-            } else {
-                6
-            }
-        }
-        7 => 8,
+        5 | 6 if !dtype.is_float() => 6,
+        5..=7 => 8,
         n => n,
     }
 }
@@ -240,14 +271,15 @@ fn launch(
     out_row: usize,
     experts: Option<(&Buffer<i32>, usize)>,
 ) -> Result<()> {
-    let (units, format) = (device.info().units.max(1), w.dtype.name().to_lowercase());
+    let units = device.info().units.max(1);
     let out_at = out.arg_at(out_row * w.n_out);
     let (n_out, stride) = (Arg::U32(w.n_out as u32), Arg::U32(w.n_out as u32));
     if acts.form == ActForm::F32 {
         let grid = Grid { groups: [w.n_out.div_ceil(16) as u32, 1, 1], threads: THREADS, shared: 0, cluster: 1 };
         let x = acts.floats.arg_at(first * w.n_in);
         let args = [w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride, (columns as u32).into()];
-        return device.launch(&format!("mat_vec_{format}_c{}", kernel_columns(w.dtype, columns)), grid, &args);
+        let name = format!("mat_vec_{}_c{}", w.dtype.name().to_lowercase(), kernel_columns(w.dtype, columns));
+        return device.launch(&name, grid, &args);
     }
     let variant = variants.variant(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
     let kernel = kernel_columns(w.dtype, columns);
@@ -274,5 +306,5 @@ fn launch(
         (share as u32).into(),
         (columns as u32).into(),
     ];
-    device.launch(&format!("mat_vec_{format}_c{kernel}_{}", variant.suffix()), grid, &args)
+    device.launch(&variant.kernel(w.dtype, columns), grid, &args)
 }

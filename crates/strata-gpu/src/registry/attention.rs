@@ -33,6 +33,7 @@ pub(super) static KERNELS: &[Kernel] = &[
     kernel("kv_append_q4_0", APPEND, "ppppppppi", 32),
     kernel("kv_append_k8v4", APPEND, "ppppppppi", 32),
     kernel("index_key_append", "attention/index_key.cu", "ppppppppfi", 32),
+    kernel("prompt_half_g12", "attention/prompt_half.cu", PROMPT, 128).needs(Needs::Cuda(75)).inexact(),
     kernel("prompt_int8_g8", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),
     kernel("prompt_int8_g12", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),
     kernel("prompt_int8_g16", PROMPT_INT8, PROMPT, 128).needs(Needs::Matrix(75)),

@@ -1,17 +1,20 @@
-//! Products of many tokens: every format in two forms and two shapes of tile.
+//! Products of many tokens: three kernels a quantised format, one a float format.
 
 use super::{Kernel, Needs, kernel};
 
+const FLOATS: &str = "products/gemm/floats.cu";
 const ARGS: &str = "plppppppppiii";
 
 macro_rules! table {
     ($($name:literal),*) => {
         &[
+            kernel("gemm_f32", FLOATS, "pppiii", 256),
+            kernel("gemm_f16", FLOATS, "pppiii", 256),
+            kernel("gemm_bf16", FLOATS, "pppiii", 256),
             $(
-                kernel(concat!("gemm_matrix_", $name), "products/gemm_matrix.cu", ARGS, 256).needs(Needs::Matrix(75)),
-                kernel(concat!("gemm_matrix_", $name, "_32"), "products/gemm_matrix.cu", ARGS, 128).needs(Needs::Matrix(75)),
-                kernel(concat!("gemm_dot_", $name), "products/gemm_dot.cu", ARGS, 256),
-                kernel(concat!("gemm_dot_", $name, "_32"), "products/gemm_dot.cu", ARGS, 128),
+                kernel(concat!("gemm_matrix_", $name), concat!("products/gemm/", $name, ".cu"), ARGS, 256).needs(Needs::Matrix(75)),
+                kernel(concat!("gemm_matrix_", $name, "_32"), concat!("products/gemm/", $name, ".cu"), ARGS, 128).needs(Needs::Matrix(75)),
+                kernel(concat!("gemm_dot_", $name), concat!("products/gemm/", $name, ".cu"), ARGS, 256),
             )*
         ]
     };

@@ -81,6 +81,11 @@ pub fn find(name: &str) -> Option<&'static Kernel> {
     all().find(|k| k.name == name)
 }
 
+/// Whether there is a kernel of this name that runs on an architecture.
+pub fn has(arch: &str, kernel: &str) -> bool {
+    find(kernel).is_some_and(|k| k.runs_on(arch))
+}
+
 /// The kernel files, each once, in order of first mention.
 pub fn files() -> Vec<&'static str> {
     let mut files = Vec::new();

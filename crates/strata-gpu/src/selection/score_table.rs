@@ -1,6 +1,7 @@
 //! Which scorer runs for which sizes: defaults by architecture, each replaceable by an explicit value.
 
 use super::scores::{MULTI_QUERIES, Scorer};
+use crate::defaults::Dispatch;
 use crate::device::Device;
 
 /// The matrix scorer of a table, which is not exact.
@@ -12,6 +13,9 @@ pub enum MatrixScorer {
     Bf16,
     Tf32,
 }
+
+/// Names of the entries of `per_group`.
+pub const REACHES: [&str; 4] = ["per_group_2048", "per_group_8192", "per_group_32768", "per_group_max"];
 
 /// Thresholds of the dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +41,23 @@ impl ScoreTable {
 
     /// The built-in table of an architecture.
     pub fn for_arch(arch: &str) -> ScoreTable {
-        match arch {
-            // 228 KiB of shared memory and 64 Ki registers a unit: queries of up to four rows stay in registers
-            "sm_80" | "sm_90a" | "sm_100" => ScoreTable { rows: 0b1111, ..ScoreTable::BASE },
-            _ => ScoreTable::BASE,
-        }
+        Dispatch::for_arch(arch).tables().score
     }
 
-    /// Sets a threshold by its name: `thread_threshold`, `per_group` (one size for every reach), `rows` or `matrix` (0 off, 1 bf16,
-    /// 2 tf32). Whether there is one of this name that takes the value.
+    /// Sets a threshold by its name: `thread_threshold`, `per_group` (one size for every reach), `per_group_<reach>`, `rows` or
+    /// `matrix` (0 off, 1 bf16, 2 tf32). Whether there is one of this name that takes the value.
     pub fn set(&mut self, name: &str, value: usize) -> bool {
         match (name, value) {
             ("thread_threshold", v) => self.thread_threshold = v,
-            ("per_group", 1..) => self.per_group = [(usize::MAX, value); 4],
+            ("per_group", 1..) => self.per_group.iter_mut().for_each(|e| e.1 = value),
             ("rows", 0..=255) => self.rows = value as u8,
             ("matrix", 0) => self.matrix = MatrixScorer::Off,
             ("matrix", 1) => self.matrix = MatrixScorer::Bf16,
             ("matrix", 2) => self.matrix = MatrixScorer::Tf32,
+            (name, 1..) => match REACHES.iter().position(|n| *n == name) {
+                Some(i) => self.per_group[i].1 = value,
+                None => return false,
+            },
             _ => return false,
         }
         true
@@ -67,12 +71,17 @@ impl ScoreTable {
 
     /// The scorer of a call. `active_blocks` is what the caller knows (prompts), else `None` or 0.
     pub fn choose(&self, device: &Device, queries: usize, max_blocks: usize, active_blocks: Option<usize>) -> Scorer {
+        self.choose_on(&device.info().arch, queries, max_blocks, active_blocks)
+    }
+
+    /// The scorer of a call on an architecture.
+    pub fn choose_on(&self, arch: &str, queries: usize, max_blocks: usize, active_blocks: Option<usize>) -> Scorer {
         let matrix = match self.matrix {
             MatrixScorer::Off => None,
             MatrixScorer::Bf16 => Some(Scorer::Bf16),
             MatrixScorer::Tf32 => Some(Scorer::Tf32),
         };
-        if let Some(m) = matrix.filter(|m| m.takes(device, queries)) {
+        if let Some(m) = matrix.filter(|m| m.takes_on(arch, queries)) {
             return m;
         }
         match active_blocks.filter(|a| *a > 0) {
@@ -106,6 +115,8 @@ mod tests {
         assert!(t.set("thread_threshold", 4_000) && t.set("per_group", 96) && t.set("rows", 0b10));
         assert_eq!((at(&t, 256, Some(3_999)), at(&t, 256, Some(4_000))), (Scorer::Warp, Scorer::Thread { per_group: 96 }));
         assert_eq!((at(&t, 1, None), at(&t, 2, None)), (Scorer::Multi, Scorer::Rows));
+        assert!(t.set("per_group_2048", 32) && t.thread(2_048) == Scorer::Thread { per_group: 32 });
+        assert_eq!(t.thread(2_049), Scorer::Thread { per_group: 96 });
         let before = t;
         assert!(!t.set("threshold", 1) && !t.set("per_group", 0) && !t.set("rows", 256) && !t.set("matrix", 3));
         assert_eq!(t, before);

@@ -3,6 +3,7 @@
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
 use crate::error::{GpuError, Result};
+use crate::registry;
 use crate::selection::score_table::ScoreTable;
 use strata_ops::qsa::INDEX_DIM;
 
@@ -42,7 +43,13 @@ impl Scorer {
 
     /// Whether it takes so many queries on this device.
     pub fn takes(self, device: &Device, queries: usize) -> bool {
-        (!matches!(self, Scorer::Multi | Scorer::Rows) || queries <= MULTI_QUERIES) && self.kernel(queries).is_some_and(|k| device.has(k))
+        self.takes_on(&device.info().arch, queries)
+    }
+
+    /// Whether it takes so many queries on this architecture.
+    pub fn takes_on(self, arch: &str, queries: usize) -> bool {
+        let few = !matches!(self, Scorer::Multi | Scorer::Rows) || queries <= MULTI_QUERIES;
+        few && self.kernel(queries).is_some_and(|k| registry::has(arch, k))
     }
 
     /// Its kernel for so many queries.

@@ -1,7 +1,9 @@
 //! Which top-k kernel runs for which sizes: defaults by architecture, each replaceable by an explicit value.
 
 use super::topk::TopK;
+use crate::defaults::Dispatch;
 use crate::device::Device;
+use crate::registry;
 
 /// Thresholds of the dispatch, in blocks where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +29,7 @@ impl TopkTable {
 
     /// The built-in table of an architecture.
     pub fn for_arch(arch: &str) -> TopkTable {
-        match arch {
-            _ if arch.starts_with("gfx12") || arch == "gfx1151" => TopkTable { reg_min: 4_096, reg_max: 66, ..TopkTable::BASE },
-            // 192 vector registers a lane at 1,024 threads
-            "gfx1100" | "gfx1101" => TopkTable { reg_min: 7_168, reg_max: 66, ..TopkTable::BASE },
-            _ if arch.starts_with("gfx") => TopkTable { reg_min: 7_168, ..TopkTable::BASE },
-            _ => TopkTable::BASE,
-        }
+        Dispatch::for_arch(arch).tables().topk
     }
 
     /// Sets a threshold by its name (that of its field; `by_active` 0 or 1). Whether there is one of this name that takes the value.
@@ -53,9 +49,14 @@ impl TopkTable {
     /// The kernel of a call. `active_blocks` is what the caller knows (prompts), else `None` or 0. Nothing else that may change
     /// between replays of a captured graph plays a part.
     pub fn choose(&self, device: &Device, queries: usize, max_blocks: usize, active_blocks: Option<usize>) -> TopK {
+        self.choose_on(&device.info().arch, queries, max_blocks, active_blocks)
+    }
+
+    /// The kernel of a call on an architecture.
+    pub fn choose_on(&self, arch: &str, queries: usize, max_blocks: usize, active_blocks: Option<usize>) -> TopK {
         let counted = active_blocks.filter(|a| *a > 0);
         let reach = counted.filter(|_| self.by_active).map_or(max_blocks, |a| a.min(max_blocks));
-        let fits = |k: &TopK| k.reach() >= reach && device.has(k.kernel());
+        let fits = |k: &TopK| k.reach() >= reach && registry::has(arch, k.kernel());
         if queries <= self.cluster_queries
             && let Some(k) = [TopK::Cluster9, TopK::Cluster17].into_iter().find(fits)
         {

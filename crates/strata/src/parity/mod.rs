@@ -13,6 +13,7 @@ use strata_cpu::matmul::matmul_parity_of;
 use strata_cpu::parity::{self as cpu, Arm, CaseReport};
 use strata_cpu::simd::Simd;
 use strata_gpu::Device;
+use strata_gpu::parity::arch_defaults_cases;
 use strata_gpu::shim::ShimSide;
 
 /// What a suite tells while it runs.
@@ -62,6 +63,10 @@ fn cpu_suites() -> Vec<Suite> {
         levels("qsa_scores_parity", "block scores of the sparse attention", cpu::qsa_scores_parity_of),
         levels("qsa_topk_active_parity", "top-k of the sparse attention, where it selects", cpu::qsa_topk_active_parity_of),
         levels("qsa_attn_parity", "attention over selected cells, every KV format", cpu::qsa_attn_parity_of),
+        suite("arch_defaults_test", "GPU defaults of architectures: exact, in effect, overridden by explicit values", |_full, report| {
+            arch_defaults_cases(&mut |case| report(Event::Case(case)));
+            Ok(())
+        }),
         suite("engine_hash", "the bundled model's tokens: instructions, threads, chunks, speculation; every KV format", engine_hash::run),
     ]
 }

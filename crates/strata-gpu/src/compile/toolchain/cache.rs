@@ -4,7 +4,7 @@
 //! collision is a miss. Entries appear by rename, so a reader sees a whole one or none. A damaged entry is a miss and gets replaced.
 //! A cache that cannot be read or written is no error: then everything is compiled.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::{env, fs, process};
 
@@ -29,6 +29,11 @@ impl Cache {
     /// In a directory of one's own.
     pub fn at(dir: PathBuf) -> Cache {
         Cache { dir: Some(dir) }
+    }
+
+    /// The directory, if the environment names one.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
     }
 
     fn path(&self, key: &str) -> Option<PathBuf> {
