@@ -328,7 +328,7 @@ impl Found<'_> {
     /// Mat-vec: variants by format, columns and rows.
     fn mat_vec(&mut self) -> Result<()> {
         for e in tune_variants(self.device, self.plan.matrices)?.measured() {
-            let default = self.defaults.mat_vec.variant(e.dtype, e.columns, e.n_out, self.device.info().units);
+            let default = self.defaults.mat_vec.variant_on(&self.device.info().arch, e.dtype, e.columns, e.n_out, self.device.info().units);
             if e.variant != default {
                 self.keep(&crate::defaults::entry_name(e), e.variant.name());
             }
