@@ -33,6 +33,20 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
     UNROLL for (int t = 0; t < COLS; t++) column[t] = x + (u64)smaller((u32)t, live - 1u) * n_in;
     f32 partial[COLS] = {};
     u32 at = 0;
+    // the loads of several groups are under way before the first is used
+    constexpr int ahead = COLS == 1 ? 8 : COLS < 8 ? 2 : 1;
+    if (aligned)
+        for (; at + ahead * group <= n_in; at += ahead * group) {
+            U4 q[ahead];
+            UNROLL for (int d = 0; d < ahead; d++) q[d] = load_once((const U4*)(w + (at + d * group) * sizeof(typename W::Word) + l * 16u));
+            UNROLL for (int d = 0; d < ahead; d++) {
+                const u32 v[4] = {q[d].x, q[d].y, q[d].z, q[d].w};
+                UNROLL for (int k = 0; k < (int)W::EACH; k++) {
+                    const f32 value = W::value(v, k);
+                    UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at + d * group + 8u * k + l], partial[t]);
+                }
+            }
+        }
     for (; at + group <= n_in; at += group) {
         const u8* from = w + at * sizeof(typename W::Word) + l * 16u;
         u32 v[4];
@@ -63,7 +77,7 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
     }
 }
 #define MAT_VEC_FLOAT(weight, name, cols)                                                                                            \
-    KERNEL_OCC(128, 6)                                                                                                               \
+    KERNEL_OCC(128, 4)                                                                                                               \
     mat_vec_##name##_c##cols(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) { \
         mat_vec_float<weight, cols>(weights, x, out, n_in, n_out, out_stride, live);                                                       \
     }

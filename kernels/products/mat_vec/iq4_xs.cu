@@ -1,4 +1,5 @@
-#include "products/mat_vec.cuh"
+#include "products/mat_vec_matrix.cuh"
 
 MAT_VEC_ONE_ROW(IQ4_XS, iq4_xs)
 MAT_VEC_TWO_ROWS(IQ4_XS, iq4_xs)
+MAT_VEC_MATRIX(IQ4_XS, iq4_xs)

@@ -1,4 +1,5 @@
-#include "products/mat_vec.cuh"
+#include "products/mat_vec_matrix.cuh"
 
 MAT_VEC_ONE_ROW(Q4_K, q4_k)
 MAT_VEC_TWO_ROWS(Q4_K, q4_k)
+MAT_VEC_MATRIX(Q4_K, q4_k)

@@ -1,4 +1,5 @@
-#include "products/mat_vec.cuh"
+#include "products/mat_vec_matrix.cuh"
 
 MAT_VEC_ONE_ROW(Q5_K, q5_k)
 MAT_VEC_TWO_ROWS(Q5_K, q5_k)
+MAT_VEC_MATRIX(Q5_K, q5_k)

@@ -1,4 +1,5 @@
-#include "products/mat_vec.cuh"
+#include "products/mat_vec_matrix.cuh"
 
 MAT_VEC_ONE_ROW(Q6_K, q6_k)
 MAT_VEC_TWO_ROWS(Q6_K, q6_k)
+MAT_VEC_MATRIX(Q6_K, q6_k)

@@ -118,7 +118,7 @@ fn decisions(tables: &Tables, arch: &str, near: &[usize]) -> Vec<Decision> {
     let grid = formats.flat_map(|d| [1, 2, 3, 4, 5, 6, 8].map(|c| (d, c)));
     for (dtype, columns) in grid {
         for (n_out, units) in [640, 2_560, 12_288, 106_299, 248_320].into_iter().flat_map(|n| [(n, 32), (n, 132)]) {
-            let variant = tables.mat_vec.variant(dtype, columns, n_out, units);
+            let variant = tables.mat_vec.variant_on(arch, dtype, columns, n_out, units);
             let shape = format!("mat-vec of {dtype}, {columns} columns, {n_out} rows, {units} units");
             all.push(Decision { shape, kernel: variant.kernel(dtype, columns), detail: 0 });
         }

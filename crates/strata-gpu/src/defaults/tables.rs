@@ -105,7 +105,7 @@ mod tests {
             ("topk.wide_min", "9"),
             ("mat_vec.ahead_below", "1"),
             ("mat_vec.q4_k.c1.2560", "ahead"),
-            ("mat_vec.q4_k.c2.2560", "r2"),
+            ("mat_vec.q4_k.c4.2560", "r2"),
             ("attention.chunk.int8", "attn_chunk_int8_dot"),
             ("attention.prompt_min", "5"),
         ] {

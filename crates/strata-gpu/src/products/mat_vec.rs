@@ -13,6 +13,8 @@ use strata_quant::DType;
 /// Columns a launch takes at most.
 pub const MAX_COLUMNS: usize = 8;
 const THREADS: u32 = 128;
+/// Bytes of shared memory in which the matrix variant keeps its chains.
+const MATRIX_CHAINS: usize = 4 * 8 * 16 * 4;
 
 /// Matrices of one format and shape on a device, repacked: one, or one for each expert.
 pub struct DeviceWeights {
@@ -63,11 +65,13 @@ pub enum Variant {
     Rows2,
     /// One row a thread, a block loaded while the one before is summed; for one column.
     Ahead,
+    /// NVIDIA's matrix instruction, sixteen rows a workgroup; for three to eight columns of some wide formats.
+    Matrix,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Variant; 3] = [Variant::Rows1, Variant::Rows2, Variant::Ahead];
+    pub const ALL: [Variant; 4] = [Variant::Rows1, Variant::Rows2, Variant::Ahead, Variant::Matrix];
 
     /// Whether there is a kernel of this variant for a format and so many columns.
     pub fn takes(self, dtype: DType, columns: usize) -> bool {
@@ -78,7 +82,13 @@ impl Variant {
                 (3..=4).contains(&columns) && large
             }
             Variant::Ahead => columns == 1 && !dtype.is_float(),
+            Variant::Matrix => (3..=8).contains(&columns) && matches!(dtype, DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS),
         }
+    }
+
+    /// Columns of the kernel that serves `columns`.
+    fn columns(self, dtype: DType, columns: usize) -> usize {
+        if self == Variant::Matrix { MAX_COLUMNS } else { kernel_columns(dtype, columns) }
     }
 
     fn rows(self) -> usize {
@@ -91,12 +101,13 @@ impl Variant {
             Variant::Rows1 => "r1",
             Variant::Rows2 => "r2",
             Variant::Ahead => "ahead",
+            Variant::Matrix => "matrix",
         }
     }
 
     /// The kernel of this variant that serves so many columns of a block format.
     pub fn kernel(self, dtype: DType, columns: usize) -> String {
-        format!("mat_vec_{}_c{}_{}", dtype.name().to_lowercase(), kernel_columns(dtype, columns), self.name())
+        format!("mat_vec_{}_c{}_{}", dtype.name().to_lowercase(), self.columns(dtype, columns), self.name())
     }
 }
 
@@ -142,7 +153,7 @@ impl VariantTable {
     /// Adds a measured entry, or replaces that of the same launch. Whether there are kernels of its variant.
     pub fn set(&mut self, entry: VariantEntry) -> bool {
         let key = |e: &VariantEntry| (e.dtype, e.columns, e.n_out);
-        if entry.dtype.is_float() || registry::find(&entry.variant.kernel(entry.dtype, entry.columns)).is_none() {
+        if !entry.variant.takes(entry.dtype, entry.columns) || registry::find(&entry.variant.kernel(entry.dtype, entry.columns)).is_none() {
             return false;
         }
         match self.measured.iter_mut().find(|e| key(e) == key(&entry)) {
@@ -152,11 +163,16 @@ impl VariantTable {
         true
     }
 
-    /// The variant of a launch on a device with `units` multiprocessors.
-    pub fn variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
-        let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out));
-        let chosen = found.map_or_else(|| self.default_variant(dtype, columns, n_out, units), |e| e.variant);
-        if chosen.takes(dtype, columns) { chosen } else { Variant::Rows1 }
+    /// The variant of a launch on a device of an architecture with `units` multiprocessors: a measured entry, else the matrix
+    /// instruction where there is a kernel of it, else by the thresholds.
+    pub fn variant_on(&self, arch: &str, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
+        let runs = |v: &Variant| v.takes(dtype, columns) && registry::find(&v.kernel(dtype, columns)).is_some_and(|k| k.runs_on(arch));
+        let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out)).map(|e| e.variant);
+        let chosen = found.unwrap_or_else(|| {
+            let matrix = Some(Variant::Matrix).filter(runs);
+            matrix.unwrap_or_else(|| self.default_variant(dtype, columns, n_out, units))
+        });
+        if runs(&chosen) { chosen } else { Variant::Rows1 }
     }
 
     /// The variant of a launch that no entry names. One column of a matrix with few rows a thread waits for memory: ahead. Two rows a
@@ -164,7 +180,7 @@ impl VariantTable {
     pub fn default_variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
         let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
         match columns {
-            1 if waves_a_unit < self.ahead_below => Variant::Ahead,
+            1 if waves_a_unit < self.ahead_below && dtype.block_len() == 256 => Variant::Ahead,
             3 | 4 if waves_a_unit >= self.rows2_from => Variant::Rows2,
             _ => Variant::Rows1,
         }
@@ -196,6 +212,7 @@ fn shared_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
 fn resident(variant: Variant, columns: usize) -> u32 {
     match columns * variant.rows() {
         _ if variant == Variant::Ahead => 3,
+        _ if variant == Variant::Matrix => 5,
         0..=4 => 5,
         5..=8 => 4,
         _ => 3,
@@ -281,12 +298,21 @@ fn launch(
         let name = format!("mat_vec_{}_c{}", w.dtype.name().to_lowercase(), kernel_columns(w.dtype, columns));
         return device.launch(&name, grid, &args);
     }
-    let variant = variants.variant(w.dtype, columns, w.n_out * experts.map_or(1, |(ids, _)| ids.len()), units);
-    let kernel = kernel_columns(w.dtype, columns);
-    let shared = shared_bytes(w.dtype, w.n_in, kernel);
-    let tiles = padded_rows(w.n_out).div_ceil(4 * wave_rows(w.dtype) * variant.rows()) as u32;
-    let held = resident(variant, kernel).min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
-    let y = experts.map_or(1, |(ids, _)| ids.len()) as u32;
+    let ids = experts.map_or(1, |(ids, _)| ids.len());
+    let mut variant = variants.variant_on(&device.info().arch, w.dtype, columns, w.n_out * ids, units);
+    if variant == Variant::Matrix && shared_bytes(w.dtype, w.n_in, MAX_COLUMNS) + MATRIX_CHAINS > device.info().shared_bytes {
+        variant = Variant::Rows1;
+    }
+    let kernel = variant.columns(w.dtype, columns);
+    let (shared, tile_rows) = match variant {
+        Variant::Matrix => (shared_bytes(w.dtype, w.n_in, kernel) + MATRIX_CHAINS, 16),
+        _ => (shared_bytes(w.dtype, w.n_in, kernel), 4 * wave_rows(w.dtype) * variant.rows()),
+    };
+    let tiles = padded_rows(w.n_out).div_ceil(tile_rows) as u32;
+    let narrow = w.dtype.block_len() != 256 && kernel == 1;
+    let held = if narrow { 12 } else { resident(variant, kernel) };
+    let held = held.min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
+    let y = ids as u32;
     // every group the same number of tiles, all groups at work at one time
     let passes = (tiles * y).div_ceil(units * held).min(tiles).max(1);
     let grid = Grid { groups: [tiles.div_ceil(passes), y, 1], threads: THREADS, shared: shared as u32, cluster: 1 };

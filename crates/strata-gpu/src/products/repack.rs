@@ -194,7 +194,7 @@ mod tests {
             let mut bytes = vec![0u8; rows * dtype.row_bytes(cols).unwrap()];
             let mut seen = vec![false; packed_bytes(dtype, rows, cols) * 8];
             let mut rng = SplitMix64::new(1);
-            for bit in (0..bytes.len() * 8).filter(|_| rng.next_u64() % 61 == 0).collect::<Vec<_>>() {
+            for bit in (0..bytes.len() * 8).filter(|_| rng.next_u64().is_multiple_of(61)).collect::<Vec<_>>() {
                 bytes[bit / 8] = 1 << (bit % 8);
                 let packed = repack(dtype, &bytes, rows, cols);
                 bytes[bit / 8] = 0;

@@ -1,6 +1,6 @@
 //! Kernels of the family `products`: quantisation and mat-vec, every format for one to eight columns.
 
-use super::{Kernel, kernel};
+use super::{Kernel, Needs, kernel};
 
 /// Arguments of a mat-vec of block formats and of float formats.
 const BLOCKS: &str = "ppppppuuupuu";
@@ -15,7 +15,7 @@ macro_rules! mat_vec {
     };
 }
 macro_rules! table {
-    ([$($one:literal),*] [$($two:literal),*] [$($float:literal),*]) => {
+    ([$($one:literal),*] [$($two:literal),*] [$($matrix:literal),*] [$($float:literal),*]) => {
         &[
             kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256),
             kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256),
@@ -24,6 +24,7 @@ macro_rules! table {
                 mat_vec!($one, "8_r1"),
             )*
             $(mat_vec!($two, "4_r2"),)*
+            $(mat_vec!($matrix, "8_matrix").needs(Needs::Cuda(75)),)*
             $(mat_vec!($float, "1", float), mat_vec!($float, "2", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
         ]
     };
@@ -32,5 +33,6 @@ macro_rules! table {
 pub(super) static KERNELS: &[Kernel] = table!(
     ["q4_0", "q8_0", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s", "iq2_xs"]
     ["q8_0", "q4_k", "q5_k", "q6_k", "iq4_xs"]
+    ["q4_k", "q5_k", "q6_k", "iq4_xs"]
     ["f32", "f16", "bf16"]
 );
