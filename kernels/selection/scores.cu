@@ -1,10 +1,12 @@
 // Exact block scorers, one wave a block or a set of blocks. Scores of blocks 0..n_bid of each query;
 // what a query scores is read from its step record, so that a captured launch serves later steps.
 //
-// The kernels of decode hold eight keys a wave, so that 4 KiB are on their way before any math, and reduce their 32 dots a
-// query together: 31 exchanges instead of 160. That takes more registers than the published kernels, which hold one key
-// (gfx1201: multi 92 for 65, slots 75 for 38, rows<1..8> 75..201 for 39..167; warp 24 as published, tail 25 for 21: its
-// four heads are reduced together too). Nothing spills.
+// The kernels of decode keep eight keys a wave, 4 KiB, on their way or in use: rows<N> and slots compute with four while four
+// are on their way, multi with eight while eight more are. 32 dots are reduced together: 31 exchanges instead of 160. That takes more
+// registers than the published kernels, which hold one key (gfx1201: multi 126 for 65, slots 76 for 38, rows<1..4> 76..135
+// and rows<5..8> 116..136 for 39..167; warp 24 as published, tail 25 for 21: its four heads are reduced together too). On
+// sm_90 they are held to what 2 (rows<3..8>, multi), 3 (rows<2>) or 4 (rows<1>, slots) workgroups a multiprocessor leave:
+// 122..128, 80 and 64. Nothing spills.
 #include "selection/scores.cuh"
 
 // One wave a (query, block): grid (blocks / 8, queries).
@@ -86,35 +88,45 @@ DEVICE void tails(const f32* RESTRICT dead, const f32* query, const StepRecord* 
     if (lane() == 0 && wave() < queries && n_bid < max_blocks) scores[(u64)row * (u32)max_blocks + n_bid] = s;
 }
 
+// Scores of a set for all queries.
+DEVICE void score_all(const F4 (&set)[8], const f32* stage, const i32* ends, u32 queries, i32 first, f32* RESTRICT scores, i32 max_blocks) {
+    i32 block = first + (i32)key_of_lane();
+    NO_UNROLL for (u32 i = 0; i < queries; i++) {
+        F4 heads[4];
+        load_heads(heads, stage + i * QUERY_DIM);
+        f32 s = score_set(set, heads);
+        if (lane_has_key() && block < ends[i]) scores[(u64)i * (u32)max_blocks + block] = s;
+    }
+}
 // Up to eight queries, each key read once for all of them; queries stay in shared memory. A fixed grid strides over steps
-// of eight sets; the step after the last is the tails'.
-KERNEL_OCC(256, 3) qsa_scores_multi(const f32* RESTRICT pooled, const f32* RESTRICT dead, const f32* RESTRICT q,
+// of eight sets, a wave computes with one set while its next one is on its way; the step after the last is the tails'.
+KERNEL_OCC(256, 2) qsa_scores_multi(const f32* RESTRICT pooled, const f32* RESTRICT dead, const f32* RESTRICT q,
                                     const StepRecord* RESTRICT records, f32* RESTRICT scores, i32 max_blocks, i32 queries) {
     SHARED(f32, stage, [8 * QUERY_DIM]);
     SHARED(i32, ends, [8]);
     u32 n = (u32)queries;
     i32 top = 0;
     UNROLL for (u32 i = 0; i < 8; i++) top = larger(top, records[i < n ? i : n - 1].n_bid);
-    i32 steps = (top + 63) / 64, step = (i32)block_x();
+    i32 steps = (top + 63) / 64, step = (i32)block_x(), stride = (i32)grid_x();
     if (step > steps) return;
-    F4 set[8];
+    F4 a[8], b[8];
     // the first keys are on their way while the queries are staged
-    i32 first = step * 64 + (i32)wave() * 8;
-    if (step < steps) load_set(set, pooled, first, top);
+    i32 first = step * 64 + (i32)wave() * 8, ahead = stride * 64;
+    if (step < steps) load_set(a, pooled, first, top);
+    if (step + stride < steps) load_set(b, pooled, first + ahead, top);
     if (thread_x() < n) ends[thread_x()] = smaller(records[thread_x()].n_bid, max_blocks);
     stage_queries(stage, q, n);
     barrier();
     while (step < steps) {
-        i32 block = first + (i32)key_of_lane();
-        NO_UNROLL for (u32 i = 0; i < n; i++) {
-            F4 heads[4];
-            load_heads(heads, stage + i * QUERY_DIM);
-            f32 s = score_set(set, heads);
-            if (lane_has_key() && block < ends[i]) scores[(u64)i * (u32)max_blocks + block] = s;
-        }
-        step += (i32)grid_x();
-        first = step * 64 + (i32)wave() * 8;
-        if (step < steps) load_set(set, pooled, first, top);
+        score_all(a, stage, ends, n, first, scores, max_blocks);
+        if (step + 2 * stride < steps) load_set(a, pooled, first + 2 * ahead, top);
+        step += stride;
+        first += ahead;
+        if (step >= steps) break;
+        score_all(b, stage, ends, n, first, scores, max_blocks);
+        if (step + 2 * stride < steps) load_set(b, pooled, first + 2 * ahead, top);
+        step += stride;
+        first += ahead;
     }
     if (step == steps) tails(dead, stage, records, scores, max_blocks, n);
 }

@@ -154,7 +154,7 @@ pub fn score_with(device: &Device, scorer: Scorer, s: &Scoring<'_>) -> Result<()
             device.launch(kernel, g, &[pooled, dead, q, records, scores, max_blocks])
         }
         Scorer::Multi => {
-            let g = grid(stride_groups(device, 3, s.max_blocks, 64), 1, 256);
+            let g = grid(stride_groups(device, 2, s.max_blocks, 64), 1, 256);
             device.launch(kernel, g, &[pooled, dead, q, records, scores, max_blocks, queries])
         }
         Scorer::Rows => {
