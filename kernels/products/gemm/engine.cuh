@@ -94,15 +94,15 @@ struct MatrixEngine {
         UNROLL for (int n = 0; n < 2; n++) UNROLL for (int q = 0; q < 4; q++) y.v[n][q] = q & 1 ? 0u : word(rows, (lane() >> 2) + 16u * n + 4u * q);
         return y;
     }
-    // fold(i, j, start(i, j) + the sum) for every output of the lane.
-    template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
-        UNROLL for (int m = 0; m < 2; m++) UNROLL for (int n = 0; n < 4; n++) {
-            const u32 b[2] = {y.v[n >> 1][2 * (n & 1)], y.v[n >> 1][2 * (n & 1) + 1]};
-            i32 c[4];
-            UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
-            nv_mma_s8(c, x.v[m], b);
-            UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
-        }
+    // fold(i, j, start(i, j) + the sum) for the lane's outputs of one of the tiles.
+    static constexpr int TILES = 8;
+    template <class Start, class Fold> static __device__ inline void one(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
+        const int m = tile / 4, n = tile % 4;
+        const u32 b[2] = {y.v[n >> 1][2 * (n & 1)], y.v[n >> 1][2 * (n & 1) + 1]};
+        i32 c[4];
+        UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
+        nv_mma_s8(c, x.v[m], b);
+        UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
     }
 #else
     // Activations are A, so that a lane has few rows of weights. The halves of a wave share the depths on gfx12; gfx11 repeats them.
@@ -132,30 +132,37 @@ struct MatrixEngine {
         return x;
     }
     static __device__ inline Acts small_acts(const U2* rows) { return small_weights(rows); }
-    // fold(i, j, start(i, j) + the sum) for every output of the lane.
-    template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
+    // fold(i, j, start(i, j) + the sum) for the lane's outputs of one of the tiles.
+    static constexpr int TILES = 4;
+    template <class Start, class Fold> static __device__ inline void one(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
         constexpr int N = MatrixS8::A;
-        UNROLL for (int t = 0; t < 2; t++) UNROLL for (int o = 0; o < 2; o++) {
-            i32 c[8];
-            UNROLL for (int e = 0; e < 8; e++) c[e] = start(o, 8 * t + e);
-            UNROLL for (int k = 0; k < WORDS / N; k++) {
-                u32 a[N], b[N];
-                UNROLL for (int r = 0; r < N; r++) a[r] = y.v[t][k * N + r], b[r] = x.v[o][k * N + r];
-                MatrixS8::multiply(c, a, b);
-            }
-            UNROLL for (int e = 0; e < 8; e++) fold(o, 8 * t + e, c[e]);
+        const int t = tile / 2, o = tile % 2;
+        i32 c[8];
+        UNROLL for (int e = 0; e < 8; e++) c[e] = start(o, 8 * t + e);
+        UNROLL for (int k = 0; k < WORDS / N; k++) {
+            u32 a[N], b[N];
+            UNROLL for (int r = 0; r < N; r++) a[r] = y.v[t][k * N + r], b[r] = x.v[o][k * N + r];
+            MatrixS8::multiply(c, a, b);
         }
+        UNROLL for (int e = 0; e < 8; e++) fold(o, 8 * t + e, c[e]);
     }
 #endif
+    template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
+        UNROLL for (int tile = 0; tile < TILES; tile++) one(tile, x, y, start, fold);
+    }
     template <class Start, class Fold> static __device__ inline void part(const u8* w, const u8* a, int part, Start start, Fold fold) {
         multiply(load_weights(w, part), load_acts(a, part), start, fold);
     }
-    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations.
+    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations. One tile
+    // after the other: few sums are held at a time.
     template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
         const Weights x = small_weights(minima);
-        i32 upper[OS][TS];
-        multiply(x, small_acts(high), [](int, int) { return 0; }, [&](int i, int j, i32 c) { upper[i][j] = c * 256; });
-        multiply(x, small_acts(low), [](int, int) { return MAGIC_BITS; }, [&](int i, int j, i32 c) { fold(i, j, c + upper[i][j]); });
+        const Acts upper = small_acts(high), lower = small_acts(low);
+        i32 c[OS][TS];
+        UNROLL for (int tile = 0; tile < TILES; tile++) {
+            one(tile, x, upper, [](int, int) { return 0; }, [&](int i, int j, i32 v) { c[i][j] = v * 256 + MAGIC_BITS; });
+            one(tile, x, lower, [&](int i, int j) { return c[i][j]; }, fold);
+        }
     }
 };
 #endif

@@ -54,6 +54,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
     struct alignas(16) Shared {
         u8 weights[2][PLANES][BO * STAGE_DEPTH];
         u8 acts[2][BT * STAGE_DEPTH];
+        u32 act_rows[BT];  // the row of activations of each token of the tile
         typename Pick<WIDE, Wide, Narrow>::type scales[2];
         typename Pick<F::MINIMA, Minima, Nothing>::type minima[2];
         typename Pick<F::TABLE != 0, Table, Nothing>::type table;
@@ -64,20 +65,14 @@ template <class F, class E, int WO, int WT> struct Gemm {
         const u8* matrix;
         GemmActs acts;
         u32 rows, blocks, stages, first_row;
-        u32 count, first;
-        const u32* act_rows;
         __device__ inline u32 row(u32 r) const { return smaller(first_row + r, rows - 1u); }
-        __device__ inline u32 act(u32 t) const {
-            u32 item = first + smaller(t, count - 1u);
-            return act_rows ? act_rows[item] : item;
-        }
     };
 
     // The scales of weights of block s, and of activations: read two stages ahead of use.
     static __device__ inline void block_scales(Shared& m, const Walk& k, u32 s) {
         if constexpr (WIDE) {
             auto& to = m.scales[s & 1u];
-            for (u32 r = thread_x(); r < BO; r += THREADS) {
+            if (const u32 r = thread_x(); r < BO) {
                 auto head = F::head(place_of<F>(k.matrix, k.row(r), k.blocks, s));
                 to.w[r] = head.d;
                 if constexpr (F::SUBS == 2) {
@@ -92,8 +87,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     m.minima[s & 1u].minima[r] = U2{v[0], v[1]};
                 }
             }
-            for (u32 t = thread_x(); t < BT; t += THREADS) {
-                u64 act = k.act(t);
+            if (const u32 t = thread_x(); t < BT) {
+                u64 act = m.act_rows[t];
                 to.a[t] = k.acts.scales[act * k.blocks + s];
                 if constexpr (F::MINIMA) {
                     const i32* sums = k.acts.sums + (act * k.blocks + s) * 8u;
@@ -111,10 +106,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // Starts copies of the activations of a stage.
     static __device__ inline void start_acts(Shared& m, const Walk& k, u32 stage) {
         const u32 cols = k.blocks * F::WIDTH;
-        for (u32 u = thread_x(); u < BT * 4u; u += THREADS) {
+        NO_UNROLL for (u32 u = thread_x(); u < BT * 4u; u += THREADS) {
             u32 t = u >> 2, chunk = u & 3u, at = stage * STAGE_DEPTH + 16u * chunk;
             u8* to = m.acts[stage & 1u] + stage_at(t, chunk);
-            if (WIDE || at < cols) async_copy16(to, k.acts.codes + (u64)k.act(t) * cols + at);
+            if (WIDE || at < cols) async_copy16(to, k.acts.codes + (u64)m.act_rows[t] * cols + at);
             else *(U4*)to = U4{0u, 0u, 0u, 0u};
         }
         async_commit();
@@ -130,7 +125,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         row = u % BO, part = u / BO;
         return BO * STAGE_PARTS % THREADS == 0 || u < BO * STAGE_PARTS;
     }
-    static __device__ inline void fetch(Fetched& f, const Walk& k, u32 stage) {
+    static __device__ inline void fetch(Fetched& f, const Shared& m, const Walk& k, u32 stage) {
         UNROLL for (u32 n = 0; n < UNITS; n++) {
             u32 row, part;
             bool mine = unit(n, row, part);
@@ -144,7 +139,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         if constexpr (!WIDE) {
             static_assert(STAGE_PARTS * BT <= THREADS, "one scale of activations a thread");
             u32 t = thread_x() % BT, s = stage * STAGE_PARTS + thread_x() / BT;
-            f.a = thread_x() < STAGE_PARTS * BT && s < k.blocks ? k.acts.scales[(u64)k.act(t) * k.blocks + s] : 0.0f;
+            f.a = thread_x() < STAGE_PARTS * BT && s < k.blocks ? k.acts.scales[(u64)m.act_rows[t] * k.blocks + s] : 0.0f;
         }
     }
     static __device__ inline void store(Shared& m, const Fetched& f, u32 stage) {
@@ -205,8 +200,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         k.matrix = weights + (i64)tile.x * expert_bytes;
         k.acts = acts;
         k.rows = rows, k.blocks = cols / F::WIDTH, k.stages = (cols + STAGE_DEPTH - 1u) / STAGE_DEPTH;
-        k.first_row = block_y() * BO, k.first = tile.y, k.count = tile.z;
-        k.act_rows = items.act_rows;
+        k.first_row = block_y() * BO;
 
         const u32 wave_o = wave() % WO * 32u, wave_t = wave() / WO * 32u;
         const u32 o_bytes = wave_o * STAGE_DEPTH, t_bytes = wave_t * STAGE_DEPTH;
@@ -217,14 +211,17 @@ template <class F, class E, int WO, int WT> struct Gemm {
         constexpr i32 START = PLANES == 2 ? MAGIC_BITS : 0;
         UNROLL for (int p = 0; p < PLANES; p++) UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) sum[p][i][j] = START;
 
-        if constexpr (F::TABLE != 0) {
-            for (u32 q = thread_x(); q < F::TABLE; q += THREADS) m.table.words[q] = table[q];
-            barrier();
+        if (const u32 t = thread_x(); t < BT) {
+            u32 item = tile.y + smaller(t, tile.z - 1u);
+            m.act_rows[t] = items.act_rows ? items.act_rows[item] : item;
         }
+        if constexpr (F::TABLE != 0)
+            for (u32 q = thread_x(); q < F::TABLE; q += THREADS) m.table.words[q] = table[q];
+        barrier();
         Fetched f;
         block_scales(m, k, 0);
         start_acts(m, k, 0);
-        fetch(f, k, 0);
+        fetch(f, m, k, 0);
         if constexpr (PLANES == 2) barrier();
         store(m, f, 0);
         async_wait<0>();
@@ -233,7 +230,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
             const bool more = stage + 1u < k.stages;
             if (more) {
                 start_acts(m, k, stage + 1u);
-                fetch(f, k, stage + 1u);
+                fetch(f, m, k, stage + 1u);
             }
             if constexpr (WIDE)
                 if (stage % BLOCK_STAGES == BLOCK_STAGES - 2u && stage + 2u < k.stages) block_scales(m, k, stage / BLOCK_STAGES + 1u);
@@ -308,8 +305,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
         turn(y, k.blocks, k.blocks);
         UNROLL for (int j = 0; j < TS; j++) {
             u32 t = wave_t + E::token_of(j);
-            if (t < k.count) {
-                u32 item = k.first + t;
+            if (t < tile.z) {
+                u32 item = tile.y + t;
                 f32* to = out + (u64)(items.out_rows ? items.out_rows[item] : item) * rows;
                 UNROLL for (int i = 0; i < OS; i++) {
                     u32 o = k.first_row + wave_o + E::row_of(i);

@@ -12,7 +12,7 @@ use strata_quant::DType;
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GemmForm {
-    /// Matrix instructions, tiles of 8,192 outputs: for many tokens of one matrix.
+    /// Matrix instructions, large tiles: for many tokens of one matrix.
     Matrix,
     /// Matrix instructions, 128 rows for 32 tokens: for the few tokens of an expert.
     MatrixFew,
@@ -28,7 +28,7 @@ impl GemmForm {
     pub fn best(device: &Device, tokens: usize) -> GemmForm {
         match (GemmForm::Matrix.is_on(device), tokens) {
             (false, _) => GemmForm::Dot,
-            (true, 0..=32) => GemmForm::MatrixFew,
+            (true, 0..=64) => GemmForm::MatrixFew,
             (true, _) => GemmForm::Matrix,
         }
     }
@@ -42,9 +42,12 @@ impl GemmForm {
     pub fn tile(self, dtype: DType) -> (usize, usize) {
         match self {
             GemmForm::MatrixFew => (128, 32),
-            // formats with a sub-scale for 16 values
-            GemmForm::Matrix if matches!(dtype, DType::Q6_K | DType::IQ2_XS) => (64, 128),
-            _ => (128, 64),
+            GemmForm::Dot => (128, 64),
+            GemmForm::Matrix => match dtype {
+                DType::Q6_K | DType::IQ2_XS => (64, 128),
+                _ if dtype.block_len() == 256 => (128, 64),
+                _ => (96, 128),
+            },
         }
     }
 
@@ -98,7 +101,8 @@ pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceAct
         let expected = format!("{n} rows of {} activations for {}, and {} results", w.n_in, w.dtype, n * w.n_out);
         return Err(shape(expected, format!("{} rows of {} in {:?}, {}", acts.rows, acts.n_in, acts.form, out.len())));
     }
-    let threads = if form == GemmForm::MatrixFew { 128 } else { 256 };
+    // a wave makes 32 x 32 outputs
+    let threads = (tile_rows * tile_tokens / 32) as u32;
     let grid = Grid { groups: [tiles as u32, w.n_out.div_ceil(tile_rows) as u32, 1], threads, shared: 0, cluster: 1 };
     let [tiles, act_rows, out_rows] = lists;
     let args = [

@@ -154,11 +154,11 @@ pub fn score_with(device: &Device, scorer: Scorer, s: &Scoring<'_>) -> Result<()
             device.launch(kernel, g, &[pooled, dead, q, records, scores, max_blocks])
         }
         Scorer::Multi => {
-            let g = grid(stride_groups(device, 3, s.max_blocks), 1, 256);
+            let g = grid(stride_groups(device, 2, s.max_blocks, 64), 1, 256);
             device.launch(kernel, g, &[pooled, dead, q, records, scores, max_blocks, queries])
         }
         Scorer::Rows => {
-            let g = grid(stride_groups(device, rows_per_unit(s.queries), s.max_blocks), 1, 256);
+            let g = grid(stride_groups(device, rows_per_unit(s.queries), s.max_blocks, rows_step(s.queries)), 1, 256);
             device.launch(kernel, g, &[pooled, dead, q, records, scores, max_blocks])
         }
         Scorer::Thread { per_group } => {
@@ -203,7 +203,7 @@ pub fn score_slots(device: &Device, pooled: &Buffer<u64>, dead: &Buffer<u64>, s:
         let found = pooled.len().min(dead.len()).to_string();
         return Err(GpuError::Launch { kernel: "qsa_scores_slots".into(), expected: format!("{} addresses", s.queries), found });
     }
-    let x = stride_groups(device, 3, s.max_blocks).div_ceil(s.queries.max(1)).max(1) as u32;
+    let x = stride_groups(device, rows_per_unit(1), s.max_blocks, rows_step(1)).div_ceil(s.queries.max(1)).max(1) as u32;
     let g = Grid { groups: [x, s.queries as u32, 1], threads: 256, shared: 0, cluster: 1 };
     device.launch(
         "qsa_scores_slots",
@@ -215,13 +215,18 @@ pub fn score_slots(device: &Device, pooled: &Buffer<u64>, dead: &Buffer<u64>, s:
 /// Workgroups of a unit that the registers of a rows kernel leave room for.
 const fn rows_per_unit(queries: usize) -> usize {
     match queries {
-        0..=1 => 3,
-        2..=4 => 2,
-        _ => 1,
+        0..=1 => 4,
+        2 => 3,
+        _ => 2,
     }
 }
 
-/// Workgroups of a grid that strides over steps of 64 blocks: as many as run at once, or as there can be steps (one is the tails').
-fn stride_groups(device: &Device, per_unit: usize, max_blocks: usize) -> usize {
-    (device.info().units as usize * per_unit).min(max_blocks.div_ceil(64) + 1)
+/// Blocks of a step of a rows kernel: four a wave, or four for two waves that share the queries.
+const fn rows_step(queries: usize) -> usize {
+    if queries > 4 { 16 } else { 32 }
+}
+
+/// Workgroups of a grid that strides over steps of `step` blocks: as many as run at once, or as there can be steps (one is the tails').
+fn stride_groups(device: &Device, per_unit: usize, max_blocks: usize, step: usize) -> usize {
+    (device.info().units as usize * per_unit).min(max_blocks.div_ceil(step) + 1)
 }
