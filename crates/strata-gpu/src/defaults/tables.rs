@@ -121,7 +121,7 @@ mod tests {
     fn entries_without_a_kernel_are_refused() {
         let mut t = Tables::default();
         for (name, value) in [
-            ("mat_vec.q4_k.c7.2560", "r1"),
+            ("mat_vec.q4_k.c9.2560", "r1"),
             ("mat_vec.q4_k.c1.2560", "r2"),
             ("mat_vec.q4_k.c1", "r1"),
             ("mat_vec.q4_k.c1.2560.1", "r1"),
