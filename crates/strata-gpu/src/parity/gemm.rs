@@ -99,7 +99,7 @@ fn case(dtype: DType, shape: &Shape) -> Case {
             }
         }
     }
-    Case { bytes, acts, act_rows, out_rows, groups, want, exact: exact }
+    Case { bytes, acts, act_rows, out_rows, groups, want, exact }
 }
 
 /// The dot product of decoded weights and quantised activations, in f64.
