@@ -94,15 +94,23 @@ impl Drop for Temporary {
     }
 }
 
+/// A function while it is read: its address, and of each instruction the address and that of a branch's target.
+struct Reading {
+    base: u64,
+    function: Function,
+    places: Vec<(u64, Option<u64>)>,
+}
+
 /// The text of `llvm-objdump -d`.
 pub fn parse_amd(text: &str) -> Vec<Function> {
-    let mut functions: Vec<(u64, Function, Vec<(u64, Option<u64>)>)> = Vec::new();
+    let mut functions: Vec<Reading> = Vec::new();
     for line in text.lines() {
         if let Some((address, name)) = line.strip_suffix(">:").and_then(|l| l.split_once(" <")) {
             let address = u64::from_str_radix(address, 16).unwrap_or(0);
-            functions.push((address, Function { name: name.to_string(), code: Vec::new() }, Vec::new()));
+            let function = Function { name: name.to_string(), code: Vec::new() };
+            functions.push(Reading { base: address, function, places: Vec::new() });
         } else if let Some((code, comment)) = line.split_once("//")
-            && let Some((base, function, places)) = functions.last_mut()
+            && let Some(Reading { base, function, places }) = functions.last_mut()
         {
             let address = comment.split(':').next().and_then(|a| u64::from_str_radix(a.trim(), 16).ok()).unwrap_or(0);
             let label = comment.split_once('<').and_then(|(_, l)| l.strip_suffix('>'));
@@ -114,7 +122,7 @@ pub fn parse_amd(text: &str) -> Vec<Function> {
             function.code.push(Instruction { text: code.trim().to_string(), target: None });
         }
     }
-    let finish = |(_, mut function, places): (u64, Function, Vec<(u64, Option<u64>)>)| {
+    let finish = |Reading { mut function, places, .. }: Reading| {
         for (instruction, (_, target)) in function.code.iter_mut().zip(&places) {
             instruction.target = target.and_then(|t| places.iter().position(|(a, _)| *a == t));
         }
