@@ -1,8 +1,8 @@
 // Exact block scorers, one wave a block or a set of blocks. Scores of blocks 0..n_bid of each query;
 // what a query scores is read from its step record, so that a captured launch serves later steps.
 //
-// The kernels of decode keep eight keys a wave, 4 KiB, on their way or in use: rows<N> and slots compute with four while four
-// are on their way, multi with eight while eight more are. 32 dots are reduced together: 31 exchanges instead of 160. That takes more
+// The kernels of decode compute with some keys while as many are on their way: rows<N> and slots with four a wave, multi with
+// eight. 32 dots are reduced together: 31 exchanges instead of 160. That takes more
 // registers than the published kernels, which hold one key (gfx1201: multi 126 for 65, slots 76 for 38, rows<1..4> 76..135
 // and rows<5..8> 116..136 for 39..167; warp 24 as published, tail 25 for 21: its four heads are reduced together too). On
 // sm_90 they are held to what 2 (rows<3..8>, multi), 3 (rows<2>) or 4 (rows<1>, slots) workgroups a multiprocessor leave:
