@@ -28,7 +28,7 @@ template <class F> DEVICE void stage_acts(u8* to, const i8* codes, const f32* sc
     STAGE_UNROLL for (u32 i = thread_x(); i < count * words; i += MAT_VEC_THREADS)
         async_copy16(to + i / words * A::BYTES + i % words * 16u, (const U4*)codes + i);
     async_commit();
-    if constexpr (F::MINIMA)
+    if constexpr (F::MINIMA) {
         STAGE_UNROLL for (u32 i = thread_x(); i < count * 2u; i += MAT_VEC_THREADS) {
             const U4 four = ((const U4*)sums)[i];
             const u32 s[4] = {four.x, four.y, four.z, four.w};
@@ -40,6 +40,7 @@ template <class F> DEVICE void stage_acts(u8* to, const i8* codes, const f32* sc
             u32* at = (u32*)(to + i / 2u * A::BYTES + A::SUMS);
             at[i % 2u] = low, at[2u + i % 2u] = high;
         }
+    }
     STAGE_UNROLL for (u32 i = thread_x(); i < count; i += MAT_VEC_THREADS) *(f32*)(to + i * A::BYTES + A::SCALE) = scales[i];
     async_wait<0>();
 }
@@ -131,7 +132,9 @@ DEVICE void walk_blocks(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts,
             add_parts<F>(isum, now[d], a, column, table);
             add_block<F>(chain, isum, now[d].head, a, column);
         }
-        if constexpr (ahead) UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
+        if constexpr (ahead) {
+            UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
+        }
     }
 }
 // Walks a chain of wide blocks by halves: many columns or lookups, which wait for arithmetic.
@@ -191,8 +194,10 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     }
     u32* table = (u32*)shared;
     u8* acts = shared + F::TABLE * 4u;
-    if constexpr (F::TABLE > 0)
+    // braces: NVRTC takes a pragma alone as the whole branch
+    if constexpr (F::TABLE > 0) {
         STAGE_UNROLL for (u32 i = thread_x(); i < F::TABLE; i += MAT_VEC_THREADS) table[i] = values[i];
+    }
     stage_acts<F>(acts, codes, scales, sums, blocks * live);
     barrier();
 
