@@ -201,7 +201,7 @@ template <bool TILES, bool PLAIN> DEVICE void chunk_k8v4(CHUNK_ARGS) {
     else float_tail<Q4Rows>(v, vs, rows, cells, scores, (f32*)words, m, l, acc, group);
 }
 KERNEL(256) attn_chunk_k8v4_dot(CHUNK_ARGS) { chunk_k8v4<false, false>(CHUNK_PASS); }
-KERNEL(256) attn_chunk_k8v4_plain(CHUNK_ARGS) { chunk_k8v4<false, true>(CHUNK_PASS); }
+KERNEL_OCC(256, 1) attn_chunk_k8v4_plain(CHUNK_ARGS) { chunk_k8v4<false, true>(CHUNK_PASS); }
 #if STRATA_CUDA
 KERNEL(256) attn_chunk_k8v4_tiles8(CHUNK_ARGS) { chunk_k8v4<true, false>(CHUNK_PASS); }
 #endif

@@ -276,6 +276,7 @@ DEVICE u32 nv_ballot(bool p) { return shim_ballot(p); }
 #endif
 
 #if STRATA_HIP
+DEVICE u32 amd_first_lane(u32 v) { return v; }  // of a value that is one in the wave
 DEVICE u32 amd_ballot(bool p) { return shim_ballot(p); }
 template <int mask> DEVICE u32 amd_dpp_xmask(u32 v) {
     static_assert(mask > 0 && mask < 16, "within a row");

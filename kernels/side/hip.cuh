@@ -134,6 +134,7 @@ DEVICE u32 amd_bpermute(u32 byte_address, u32 v) {
 }
 // The value of one lane, in a scalar register.
 DEVICE u32 amd_readlane(u32 v, u32 src) { return (u32)__builtin_amdgcn_readlane((int)v, (int)src); }
+DEVICE u32 amd_first_lane(u32 v) { return (u32)__builtin_amdgcn_readfirstlane((int)v); }
 DEVICE u32 amd_ballot(bool p) { return __builtin_amdgcn_ballot_w32(p); }
 // Selector bytes 0..3 take bytes of `low`, 4..7 of `high`.
 DEVICE u32 amd_perm(u32 high, u32 low, u32 selector) { return __builtin_amdgcn_perm(high, low, selector); }

@@ -2,7 +2,14 @@
 #pragma once
 
 DEVICE u32 lane() { return thread_x() & 31u; }
-DEVICE u32 wave() { return thread_x() >> 5; }
+// One number for the whole wave, which AMD's compiler is told: loops and branches on it keep every lane on.
+DEVICE u32 wave() {
+#if STRATA_CUDA
+    return thread_x() >> 5;
+#else
+    return amd_first_lane(thread_x() >> 5);
+#endif
+}
 
 template <class T> DEVICE u32 to_bits(T v) {
     static_assert(sizeof(T) == 4, "one register");
