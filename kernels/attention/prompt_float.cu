@@ -77,7 +77,7 @@ DEVICE void prompt_float(const PromptArgs<u8, u8> g) {
     const PromptQuery at = prompt_query(g);
     CellFeed feed;
     feed.start(g, at);
-    for (u32 h = w; h < (u32)G; h += 4) {
+    for (u32 h = wave(); h < (u32)G; h += 4) {
         f32 x[8] = {};
         if ((i32)h < g.group) {
             const F4* from = (const F4*)(g.q + (at.first_head + h) * HEAD_DIM + 8u * l);

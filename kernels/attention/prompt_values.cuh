@@ -96,7 +96,7 @@ DEVICE void finish_values(u32 l, u32 w, const F2 (&sums)[G], const f32 (*totals)
     }
     if constexpr (Values::rotated) {
         barrier_lds();
-        for (u32 h = w; h < (u32)G; h += 4) {
+        for (u32 h = wave(); h < (u32)G; h += 4) {
             f32 x[8];
             UNROLL for (int i = 0; i < 8; i++) x[i] = rows[h * HEAD_DIM + 8u * l + i];
             hadamard_wave(l, x);
