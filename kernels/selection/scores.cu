@@ -155,7 +155,7 @@ DEVICE f32 halve_quad(const F4 (&quad)[4], const F4 (&heads)[4]) {
 // while the next four are on their way. Queries go by twos: a quad and two queries are 32 dots, and level 1 of the tree
 // leaves the one of its number's parity in each lane. More than four queries are dealt to two waves, which read the same keys.
 template <int N> struct Rows {
-    static constexpr int PARTS = N > 4 ? 2 : 1, MINE = (N + PARTS - 1) / PARTS, PAIRS = (MINE + 1) / 2, KEYS = 32 / PARTS;
+    static constexpr int PARTS = N > 4 ? 4 : N > 2 ? 2 : 1, MINE = (N + PARTS - 1) / PARTS, PAIRS = (MINE + 1) / 2, KEYS = 32 / PARTS;
     F4 heads[MINE][4];
     i32 limit[PAIRS];  // blocks that a lane stores of its query of a pair
     f32* out;
@@ -175,12 +175,12 @@ template <int N> struct Rows {
 template <int N> DEVICE void score_rows(const f32* RESTRICT pooled, const f32* RESTRICT dead, const f32* RESTRICT q,
                                         const StepRecord* RESTRICT records, f32* RESTRICT scores, i32 max_blocks, f32* stage) {
     using R = Rows<N>;
-    constexpr bool TWICE = R::PARTS == 2;
+    constexpr bool TWICE = R::PARTS > 1;
     i32 top = 0;
     UNROLL for (int i = 0; i < N; i++) top = larger(top, records[i].n_bid);
     i32 steps = (top + R::KEYS - 1) / R::KEYS, step = (i32)block_x(), stride = (i32)grid_x();
     if (step > steps) return;
-    u32 place = wave() & (8 / R::PARTS - 1), from = TWICE && wave() >= 4 ? N - R::MINE : 0;
+    u32 place = wave() & (8 / R::PARTS - 1), from = smaller(wave() / (8u / R::PARTS) * R::MINE, (u32)(N - R::MINE));
     F4 a[4], b[4];
     const f32* keys = pooled + 4 * lane();
     u32 turn = hidden(turn_of<LEVEL_16, LEVEL_8>());
@@ -222,12 +222,12 @@ template <int N> DEVICE void score_rows(const f32* RESTRICT pooled, const f32* R
     }
 ROWS(1, 4)
 ROWS(2, 3)
-ROWS(3, 2)
-ROWS(4, 2)
-ROWS(5, 2)
-ROWS(6, 2)
-ROWS(7, 2)
-ROWS(8, 2)
+ROWS(3, 3)
+ROWS(4, 3)
+ROWS(5, 3)
+ROWS(6, 3)
+ROWS(7, 3)
+ROWS(8, 3)
 #undef ROWS
 
 // Queries of different sequences: query i scores the keys at pooled[i] (addresses) with dead[i]. Grid (any, queries).
