@@ -165,16 +165,19 @@ fn experts(device: &Device, full: bool, dtype: DType, report: &mut dyn FnMut(Cas
     for (tokens, share) in [(1, 10), (2, 10), (20, 1)] {
         let case = Case::new(device, dtype, n_in, n_out, of, tokens, 5 + u64::from(dtype.id()))?;
         let ids: Vec<i32> = (0..tokens * share).map(|k| if k == 3 { -1 } else { (k * 7 % of) as i32 }).collect();
-        let out = case.poisoned(device, ids.len())?;
         let poison = f32::from_bits(u32::from_ne_bytes([POISON; 4]));
-        mat_vec_experts(device, &VariantTable::default(), &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
         let row = |(k, id): (usize, &i32)| match usize::try_from(*id) {
             Ok(e) => case.reference(e, k / share),
             Err(_) => vec![poison; n_out],
         };
         let want: Vec<f32> = ids.iter().enumerate().flat_map(row).collect();
         compared += want.len() as u64;
-        differ += differing(&out.read()?, &want);
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, 1)) {
+            let table = VariantTable::new(vec![VariantEntry { dtype, columns: 1, n_out: ids.len() * n_out, variant }]);
+            let out = case.poisoned(device, ids.len())?;
+            mat_vec_experts(device, &table, &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
+            differ += differing(&out.read()?, &want);
+        }
     }
     report(CaseReport { suite: SUITE, case: format!("{dtype} experts"), compared, differing: differ, max_err64: None });
     Ok(())
