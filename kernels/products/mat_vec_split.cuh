@@ -10,54 +10,64 @@ template <class F> struct Split {
     static constexpr u32 LANES = F::WIDTH == 256 ? 4u : 1u;           // that share a block
     static constexpr int PARTS = (int)(F::PARTS / LANES);             // of a lane
     static constexpr u32 WAVE_CHAINS = 4u / LANES, WAVES = F::CHAINS / WAVE_CHAINS;  // chains of a wave, waves of eight rows
-    static constexpr u32 ROWS = 4u / WAVES * GROUP_ROWS;              // of a workgroup
-    static constexpr int DEPTH = 3;                                   // blocks under way
-    // Groups a multiprocessor holds: ten experts of 640 rows, or of 2560 narrow ones, are all at work at one time.
-    static constexpr int HELD = LANES > 1 ? (sizeof(typename F::Part) > 16 ? 6 : 7) : sizeof(typename F::Part) > 16 ? 8 : 10;
+    static constexpr bool LARGE = sizeof(typename F::Part) > 16;
+    static constexpr int EACH = LANES == 1 && !LARGE ? 2 : 1;         // rows of a thread
+    static constexpr u32 APART = 4u / WAVES * GROUP_ROWS, ROWS = APART * EACH;  // between a thread's rows, and rows of a workgroup
+    static constexpr int DEPTH = 3;                                   // blocks of a row under way
+    // Groups a multiprocessor holds: with 7, ten experts of 640 rows, or of 2560 narrow ones, are all at work at one time.
+#if STRATA_CUDA && STRATA_SM < 800  // whose code takes more registers
+    static constexpr int HELD = 5;
+#else
+    static constexpr int HELD = LARGE ? 5 : 7;
+#endif
 };
 // A lane's share of a block, with what it needs of the activations but their codes, which lie in shared memory.
 template <class F> struct Share {
-    typename F::Head head;
-    typename F::Part part[Split<F>::PARTS];
+    typename F::Head head[Split<F>::EACH];
+    typename F::Part part[Split<F>::EACH][Split<F>::PARTS];
     f32 scale;
     i32 sum[Split<F>::PARTS];  // where there are minima
 };
 template <class F> DEVICE void load_share(Share<F>& to, const Walk& k, const f32* scales, const i32* sums, u32 s, u32 q) {
     to.scale = scales[s];
-    const Place at = block_at<F>(k, 0, s);
-    to.head = F::head(at);
-    UNROLL for (int j = 0; j < Split<F>::PARTS; j++) {
-        const u32 part = Split<F>::LANES * (u32)j + q;
-        to.part[j] = F::load(at, (int)part);
-        if constexpr (F::MINIMA) to.sum[j] = sums[s * F::PARTS + part];
+    UNROLL for (int i = 0; i < Split<F>::EACH; i++) {
+        Walk mine = k;
+        mine.row = k.row + (u32)i * Split<F>::APART;
+        const Place at = block_at<F>(mine, 0, s);
+        to.head[i] = F::head(at);
+        UNROLL for (int j = 0; j < Split<F>::PARTS; j++) to.part[i][j] = F::load(at, j * (int)Split<F>::LANES + (int)q);
+    }
+    if constexpr (F::MINIMA) {
+        UNROLL for (int j = 0; j < Split<F>::PARTS; j++) to.sum[j] = sums[s * F::PARTS + (u32)j * Split<F>::LANES + q];
     }
 }
-// Adds a block to its chain; `acts` are the codes of the activations.
-template <class F> DEVICE void add_share(f32& chain, const Share<F>& b, const u8* acts, u32 q, const u32* table) {
-    i32 isum = 0, least = 0;
-    UNROLL for (int j = 0; j < Split<F>::PARTS; j++) {
-        u32 w[8];
-        F::decode(b.part[j], 0, w, table);
-        const U4* a = (const U4*)(acts + 32u * (Split<F>::LANES * (u32)j + q));
+// Adds a block to the chains of its rows; `acts` are the codes of the activations.
+template <class F> DEVICE void add_share(f32 (&chain)[Split<F>::EACH], const Share<F>& b, const u8* acts, u32 q, const u32* table) {
+    typedef Split<F> S;
+    i32 isum[S::EACH] = {}, least = 0;
+    UNROLL for (int j = 0; j < S::PARTS; j++) {
+        const U4* a = (const U4*)(acts + 32u * (S::LANES * (u32)j + q));
         const U4 x = a[0], y = a[1];
-        i32 first = dot4(w[0], x.x, 0);
-        first = dot4(w[1], x.y, first), first = dot4(w[2], x.z, first), first = dot4(w[3], x.w, first);
-        i32 second = F::SUBS == 2 ? 0 : first;
-        second = dot4(w[4], y.x, second), second = dot4(w[5], y.y, second);
-        second = dot4(w[6], y.z, second), second = dot4(w[7], y.w, second);
-        if constexpr (F::SUBS == 0) isum += second;
-        if constexpr (F::SUBS == 1) isum += F::scale4(b.head, j, q, 0) * second;
-        if constexpr (F::SUBS == 2) isum += F::scale4(b.head, j, q, 0) * first + F::scale4(b.head, j, q, 1) * second;
-        if constexpr (F::MINIMA) least += F::minimum4(b.head, j, q) * b.sum[j];
-    }
-    if constexpr (Split<F>::LANES > 1) {
-        isum += lane_xor<8>(isum), isum += lane_xor<16>(isum);
-        if constexpr (F::MINIMA) {
-            least += lane_xor<8>(least), least += lane_xor<16>(least);
+        UNROLL for (int i = 0; i < S::EACH; i++) {
+            u32 w[8];
+            F::decode(b.part[i][j], 0, w, table);
+            i32 first = dot4(w[0], x.x, 0);
+            first = dot4(w[1], x.y, first), first = dot4(w[2], x.z, first), first = dot4(w[3], x.w, first);
+            i32 second = F::SUBS == 2 ? 0 : first;
+            second = dot4(w[4], y.x, second), second = dot4(w[5], y.y, second);
+            second = dot4(w[6], y.z, second), second = dot4(w[7], y.w, second);
+            if constexpr (F::SUBS == 0) isum[i] += second;
+            if constexpr (F::SUBS == 1) isum[i] += F::scale4(b.head[i], j, q, 0) * second;
+            if constexpr (F::SUBS == 2) isum[i] += F::scale4(b.head[i], j, q, 0) * first + F::scale4(b.head[i], j, q, 1) * second;
         }
+        if constexpr (F::MINIMA) least += F::minimum4(b.head[0], j, q) * b.sum[j];
     }
-    chain = fma_(b.head.d * b.scale, float_of_int(isum >> F::SHIFT), chain);
-    if constexpr (F::MINIMA) chain = fma_(-(F::dmin(b.head) * b.scale), float_of_int(least), chain);
+    if constexpr (S::LANES > 1) {
+        UNROLL for (int i = 0; i < S::EACH; i++) isum[i] += lane_xor<8>(isum[i]), isum[i] += lane_xor<16>(isum[i]);
+        if constexpr (F::MINIMA) least += lane_xor<8>(least), least += lane_xor<16>(least);
+    }
+    UNROLL for (int i = 0; i < S::EACH; i++) chain[i] = fma_(b.head[i].d * b.scale, float_of_int(isum[i] >> F::SHIFT), chain[i]);
+    if constexpr (F::MINIMA) chain[0] = fma_(-(F::dmin(b.head[0]) * b.scale), float_of_int(least), chain[0]);
 }
 
 // Asynchronous copies go before the weights' loads, which wait for the expert's number; others would hold these up.
@@ -126,7 +136,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     async_wait<0>();
     if constexpr (F::TABLE > 0) barrier();
     else wave_sync();
-    f32 chain = 0.0f;
+    f32 chain[S::EACH] = {};
     for (u32 s = first; s < last; s += (u32)S::DEPTH) {
         UNROLL for (int d = 0; d < S::DEPTH; d++) {
             const u32 at = s + (u32)d;
@@ -136,7 +146,9 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
             }
         }
     }
-    if (q == 0u) chains[c * S::ROWS + own] = chain;
+    if (q == 0u) {
+        UNROLL for (int i = 0; i < S::EACH; i++) chains[c * S::ROWS + (u32)i * S::APART + own] = chain[i];
+    }
     barrier();
     const u32 row = thread_x();
     if (row < S::ROWS && tile + row < n_out) {

@@ -108,7 +108,8 @@ impl Variant {
         }
     }
 
-    fn runs_on(self, arch: &str, dtype: DType, columns: usize) -> bool {
+    /// Whether an architecture has the kernel of this variant for so many columns of a format.
+    pub fn runs_on(self, arch: &str, dtype: DType, columns: usize) -> bool {
         self.takes(dtype, columns) && registry::find(&self.kernel(dtype, columns)).is_some_and(|k| k.runs_on(arch))
     }
 
@@ -226,10 +227,14 @@ fn shared_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
 }
 
 /// Rows of a workgroup of the split variant and its bytes of shared memory (`Split` in `mat_vec_split.cuh`): chains, the table, and the
-/// codes for each eight rows.
+/// codes for each wave that walks the same chains.
 fn split_sizes(dtype: DType, n_in: usize) -> (usize, usize) {
-    let rows = if dtype.block_len() == 256 { 8 } else { 16 };
-    (rows, chains(dtype) * rows * 4 + table(dtype).len() * 4 + rows / 8 * n_in)
+    let (rows, copies) = match dtype {
+        DType::Q8_0 => (16, 2),
+        _ if dtype.block_len() == 32 => (32, 2),
+        _ => (8, 1),
+    };
+    (rows, chains(dtype) * rows * 4 + table(dtype).len() * 4 + copies * n_in)
 }
 
 /// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`.
