@@ -50,6 +50,23 @@ struct Walk {
     const u8* weights;
     u32 blocks, padded, row, c, first, last;
 };
+// The blocks of chain c.
+template <class F> DEVICE void chain_range(u32 c, u32 blocks, u32& first, u32& last) {
+#if STRATA_BROKEN == 2  // half as many chains, for the suite's negative control
+    first = c < F::CHAINS / 2 ? chain_start<F::CHAINS>(2u * c, blocks) : blocks;
+    last = c < F::CHAINS / 2 ? chain_start<F::CHAINS>(2u * c + 2u, blocks) : blocks;
+#else
+    first = chain_start<F::CHAINS>(c, blocks), last = chain_start<F::CHAINS>(c + 1u, blocks);
+#endif
+}
+// The chain that is added k-th.
+DEVICE u32 chain_in_order(u32 k) {
+#if STRATA_BROKEN == 1  // chains 1 and 2 swapped, for the suite's negative control
+    return k == 1u ? 2u : k == 2u ? 1u : k;
+#else
+    return k;
+#endif
+}
 template <class F> DEVICE Place block_at(const Walk& k, int i, u32 s) {
     const u32 row = smaller(k.row + (u32)i * (32u / F::CHAINS), k.padded - 1u);  // rows beyond the end repeat the last
 #if STRATA_BROKEN == 2
@@ -162,13 +179,7 @@ template <u32 chains> DEVICE f32 add_chains(f32 chain) {
     constexpr u32 rows = 32u / chains;
     const u32 r = lane() % rows;
     f32 y = lane_get(chain, r);
-    UNROLL for (u32 k = 1; k < chains; k++) {
-        u32 c = k;
-#if STRATA_BROKEN == 1
-        c = k == 1 ? 2 : k == 2 ? 1 : k;  // for the suite's negative control
-#endif
-        y = y + lane_get(chain, c * rows + r);
-    }
+    UNROLL for (u32 k = 1; k < chains; k++) y = y + lane_get(chain, chain_in_order(k) * rows + r);
     return y;
 }
 
@@ -202,11 +213,8 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     barrier();
 
     const u32 c = lane() / wave_rows, r = lane() % wave_rows, column = blocks * ActBlock<F>::BYTES;
-#if STRATA_BROKEN == 2  // half as many chains, for the suite's negative control
-    const u32 first = c < F::CHAINS / 2 ? chain_start<F::CHAINS>(2u * c, blocks) : blocks, last = c < F::CHAINS / 2 ? chain_start<F::CHAINS>(2u * c + 2u, blocks) : blocks;
-#else
-    const u32 first = chain_start<F::CHAINS>(c, blocks), last = chain_start<F::CHAINS>(c + 1u, blocks);
-#endif
+    u32 first, last;
+    chain_range<F>(c, blocks, first, last);
     for (u32 tile = block_x() * group_rows; tile < padded; tile += grid_x() * group_rows) {
         const u32 row = tile + wave() * wave_rows * ROWS + r;
         f32 chain[ROWS][COLS] = {};

@@ -95,13 +95,9 @@ DEVICE void mat_vec_matrix(const u8* RESTRICT weights, const i8* RESTRICT codes,
     const u32 padded = (n_out + GROUP_ROWS - 1u) / GROUP_ROWS * GROUP_ROWS, column = blocks * ActBlock<F>::BYTES;
     stage_acts<F>(acts, codes, scales, sums, blocks * live);
     barrier();
-#if STRATA_BROKEN == 1
-    constexpr bool swapped = true;  // chains 1 and 2, for the suite's negative control
-#else
-    constexpr bool swapped = false;
-#endif
     const u32 c = wave(), g = lane() >> 2, q = lane() & 3u;
-    const u32 first = chain_start<4>(c, blocks), last = chain_start<4>(c + 1u, blocks);
+    u32 first, last;
+    chain_range<F>(c, blocks, first, last);
     for (u32 tile = block_x() * 16u; tile < padded; tile += grid_x() * 16u) {
         const Walk walk = {weights, blocks, padded, tile + g, c, first, last};
         f32 chain[4] = {};
@@ -109,7 +105,8 @@ DEVICE void mat_vec_matrix(const u8* RESTRICT weights, const i8* RESTRICT codes,
         UNROLL for (int i = 0; i < 4; i++) chains[c][2u * q + (i & 1)][g + 8u * (i >> 1)] = chain[i];
         barrier();
         const u32 t = thread_x() >> 4, row = thread_x() & 15u;
-        const f32 y = ((chains[0][t][row] + chains[swapped ? 2 : 1][t][row]) + chains[swapped ? 1 : 2][t][row]) + chains[3][t][row];
+        f32 y = chains[0][t][row];
+        UNROLL for (u32 k = 1; k < F::CHAINS; k++) y = y + chains[chain_in_order(k)][t][row];
         if (t < live && tile + row < n_out) out[(u64)t * out_stride + tile + row] = y;
         barrier();
     }

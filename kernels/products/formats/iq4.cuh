@@ -41,6 +41,7 @@ struct IQ4_XS {
     static __device__ inline i32 scale(const Head& h, int part, int) {
         return (i32)((h.low >> 4 * part & 15u) | (h.high >> 2 * part & 3u) << 4) - 32;
     }
+    static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) { return scale(h, (int)(4u * (u32)j + q), half); }
     static __device__ inline void second_half(Head& h) { h.low >>= 16, h.high >>= 8; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }

@@ -6,6 +6,8 @@ struct KHead {
     f32 d, least;
     u32 scales[2], minima[2];
     __device__ inline i32 scale(int part) const { return (i32)(scales[part >> 2] >> 8 * (part & 3) & 255u); }
+    __device__ inline i32 scale4(int j, u32 q) const { return (i32)(scales[j] >> 8u * q & 255u); }
+    __device__ inline i32 minimum4(int j, u32 q) const { return (i32)(minima[j] >> 8u * q & 255u); }
     __device__ inline i32 minimum(int part) const { return (i32)(minima[part >> 2] >> 8 * (part & 3) & 255u); }
 };
 DEVICE KHead k_head(const U4& h) {

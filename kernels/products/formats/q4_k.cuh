@@ -14,6 +14,8 @@ struct Q4_K {
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { nibbles(q, w); }
     static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
+    static __device__ inline i32 scale4(const Head& h, int j, u32 q, int) { return h.scale4(j, q); }
+    static __device__ inline i32 minimum4(const Head& h, int j, u32 q) { return h.minimum4(j, q); }
     static __device__ inline i32 minimum(const Head& h, int part) { return h.minimum(part); }
     static __device__ inline u32 minima(const Head& h, int i) { return h.minima[i]; }
     static __device__ inline void second_half(Head& h) { h.scales[0] = h.scales[1]; }

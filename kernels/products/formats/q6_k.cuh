@@ -26,6 +26,10 @@ struct Q6_K {
         const u32 s[4] = {h.scales.x, h.scales.y, h.scales.z, h.scales.w};
         return (i32)(i8)(s[part >> 1] >> (16 * (part & 1) + 8 * half));
     }
+    static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) {
+        const u32 s = j ? (q < 2u ? h.scales.z : h.scales.w) : (q < 2u ? h.scales.x : h.scales.y);
+        return (i32)(i8)(s >> (16u * (q & 1u) + 8u * (u32)half));
+    }
     static __device__ inline void second_half(Head& h) { h.scales.x = h.scales.z, h.scales.y = h.scales.w; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }

@@ -1,3 +1,4 @@
-#include "products/mat_vec.cuh"
+#include "products/mat_vec_split.cuh"
 
 MAT_VEC_ONE_ROW(IQ4_NL, iq4_nl)
+MAT_VEC_SPLIT(IQ4_NL, iq4_nl)

@@ -137,9 +137,24 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
             .map(|s| device.upload(&(0..CHOSEN).map(|k| (s * CHOSEN + k) as i32).collect::<Vec<_>>()))
             .collect::<Result<Vec<_>>>()?;
         let share = if place.ends_with("up") { CHOSEN } else { 1 };
-        let variants = VariantTable::default();
-        let t = timer.time(device, &mut |i| mat_vec_experts(device, &variants, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
-        line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {t} {}", figures(case.bytes, t, read)));
+        let mut first: Option<Vec<f32>> = None;
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, 1)) {
+            let rows = CHOSEN * w.n_out;
+            let variants = VariantTable::new(vec![VariantEntry { dtype, columns: 1, n_out: rows, variant }]);
+            let t =
+                timer.time(device, &mut |i| mat_vec_experts(device, &variants, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
+            let got = case.out.read()?;
+            let same = first.get_or_insert_with(|| got.clone()).iter().zip(&got).all(|(a, b)| a.is_finite() && a.to_bits() == b.to_bits());
+            if !same {
+                return Err(GpuError::Kernel {
+                    kernel: format!("mat_vec {dtype}"),
+                    reason: format!("experts give other bits ({variant:?})"),
+                });
+            }
+            let chosen = VariantTable::default().experts_on(&device.info().arch, dtype, rows) == variant;
+            let text = format!("{variant:?}{}", if chosen { " (chosen)" } else { "" });
+            line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {text:<15} {t} {}", figures(case.bytes, t, read)));
+        }
     }
     Ok(())
 }

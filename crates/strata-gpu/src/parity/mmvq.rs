@@ -68,19 +68,19 @@ impl Case {
         Ok(out)
     }
 
-    /// Every column at once by each variant, then column by column; the outputs that differ from the
-    /// definition. A value that is not finite counts too.
-    fn run(&self, device: &Device, columns: usize) -> Result<(u64, u64)> {
+    /// Every column at once by each of some variants, then column by column where they are all; the outputs that differ from
+    /// the definition. A value that is not finite counts too.
+    fn run(&self, device: &Device, columns: usize, variants: &[Variant]) -> Result<(u64, u64)> {
         let want: Vec<f32> = (0..columns).flat_map(|t| self.reference(0, t)).collect();
         let mut differ = want.iter().filter(|v| !v.is_finite()).count() as u64;
-        for variant in Variant::ALL.into_iter().filter(|v| v.takes(self.dtype, columns)) {
+        for variant in variants.iter().copied().filter(|v| v.takes(self.dtype, columns)) {
             let entry = |columns| VariantEntry { dtype: self.dtype, columns, n_out: self.n_out, variant };
             let table = VariantTable::new((1..=8).map(entry).collect());
             let together = self.poisoned(device, columns)?;
             mat_vec(device, &table, &self.weights, &self.device_acts, 0, columns, &together)?;
             differ += differing(&together.read()?, &want);
         }
-        if columns > 1 {
+        if columns > 1 && variants == Variant::ALL {
             let mut alone = Vec::new();
             for t in 0..columns {
                 let out = self.poisoned(device, 1)?;
@@ -98,10 +98,10 @@ impl Case {
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
-    published(device, full, &CASES, report)?;
+    published(device, full, &CASES, &Variant::ALL, report)?;
     for dtype in OTHERS {
         let (n_in, n_out) = if full { (2560, 512) } else { (512, 12) };
-        widths(device, full, dtype, n_in, n_out, report)?;
+        widths(device, full, dtype, n_in, n_out, &Variant::ALL, report)?;
     }
     for dtype in DType::all() {
         odd_shapes(device, full, dtype, report)?;
@@ -113,7 +113,13 @@ pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(Cas
 }
 
 /// The published cases of some formats; the negative control runs it with broken kernels.
-fn published(device: &Device, full: bool, cases: &[(DType, usize, usize)], report: &mut dyn FnMut(CaseReport)) -> Result<()> {
+fn published(
+    device: &Device,
+    full: bool,
+    cases: &[(DType, usize, usize)],
+    variants: &[Variant],
+    report: &mut dyn FnMut(CaseReport),
+) -> Result<()> {
     for (dtype, n_in, n_out) in cases.iter().copied() {
         let n_out = if full {
             n_out
@@ -122,16 +128,24 @@ fn published(device: &Device, full: bool, cases: &[(DType, usize, usize)], repor
         } else {
             20
         };
-        widths(device, full, dtype, n_in, n_out, report)?;
+        widths(device, full, dtype, n_in, n_out, variants, report)?;
     }
     Ok(())
 }
 
-fn widths(device: &Device, full: bool, dtype: DType, n_in: usize, n_out: usize, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
+fn widths(
+    device: &Device,
+    full: bool,
+    dtype: DType,
+    n_in: usize,
+    n_out: usize,
+    variants: &[Variant],
+    report: &mut dyn FnMut(CaseReport),
+) -> Result<()> {
     let (mut compared, mut differ) = (0, 0);
-    for columns in WIDTHS.into_iter().filter(|t| full || [1, 3, 8].contains(t)) {
+    for columns in WIDTHS.into_iter().filter(|t| (full || [1, 3, 8].contains(t)) && variants.iter().any(|v| v.takes(dtype, *t))) {
         let seed = 1234 + 97 * u64::from(dtype.id()) + columns as u64;
-        let (n, d) = Case::new(device, dtype, n_in, n_out, 1, columns, seed)?.run(device, columns)?;
+        let (n, d) = Case::new(device, dtype, n_in, n_out, 1, columns, seed)?.run(device, columns, variants)?;
         (compared, differ) = (compared + n, differ + d);
     }
     report(CaseReport { suite: SUITE, case: format!("{dtype} {n_in} x {n_out}"), compared, differing: differ, max_err64: None });
@@ -151,7 +165,7 @@ fn odd_shapes(device: &Device, full: bool, dtype: DType, report: &mut dyn FnMut(
         };
         let columns = if full { 1 + rng.below(19) } else { [1, 2, 5, 7, 4, 6][i] };
         let n_out = [1, 3, 7, 8, 9, 17, 33, 70][rng.below(if full { 8 } else { 5 })];
-        let (n, d) = Case::new(device, dtype, unit * blocks, n_out, 1, columns, rng.bits())?.run(device, columns)?;
+        let (n, d) = Case::new(device, dtype, unit * blocks, n_out, 1, columns, rng.bits())?.run(device, columns, &Variant::ALL)?;
         (compared, differ) = (compared + n, differ + d);
     }
     report(CaseReport { suite: SUITE, case: format!("{dtype} odd shapes"), compared, differing: differ, max_err64: None });
@@ -165,29 +179,42 @@ fn experts(device: &Device, full: bool, dtype: DType, report: &mut dyn FnMut(Cas
     for (tokens, share) in [(1, 10), (2, 10), (20, 1)] {
         let case = Case::new(device, dtype, n_in, n_out, of, tokens, 5 + u64::from(dtype.id()))?;
         let ids: Vec<i32> = (0..tokens * share).map(|k| if k == 3 { -1 } else { (k * 7 % of) as i32 }).collect();
-        let out = case.poisoned(device, ids.len())?;
         let poison = f32::from_bits(u32::from_ne_bytes([POISON; 4]));
-        mat_vec_experts(device, &VariantTable::default(), &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
         let row = |(k, id): (usize, &i32)| match usize::try_from(*id) {
             Ok(e) => case.reference(e, k / share),
             Err(_) => vec![poison; n_out],
         };
         let want: Vec<f32> = ids.iter().enumerate().flat_map(row).collect();
         compared += want.len() as u64;
-        differ += differing(&out.read()?, &want);
+        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, 1)) {
+            let table = VariantTable::new(vec![VariantEntry { dtype, columns: 1, n_out: ids.len() * n_out, variant }]);
+            let out = case.poisoned(device, ids.len())?;
+            mat_vec_experts(device, &table, &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
+            differ += differing(&out.read()?, &want);
+        }
     }
     report(CaseReport { suite: SUITE, case: format!("{dtype} experts"), compared, differing: differ, max_err64: None });
     Ok(())
 }
 
-/// The suite's negative control: chains 1 and 2 swapped, then half as many chains. Each published case must differ.
+/// The suite's negative control: chains 1 and 2 swapped, then half as many chains. Each published case must differ by each variant
+/// that runs on the device.
 ///
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn mmvq_multi_parity_broken(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
     let cases = if full { &CASES[..] } else { &CASES[1..3] };
     for broken in ["STRATA_BROKEN=1", "STRATA_BROKEN=2"] {
-        published(&device.with_defines(&[broken]), full, cases, report)?;
+        let device = device.with_defines(&[broken]);
+        for case in cases {
+            let runs = |v: &Variant| WIDTHS.iter().any(|t| v.runs_on(&device.info().arch, case.0, *t));
+            for variant in Variant::ALL.into_iter().filter(runs) {
+                published(&device, full, &[*case], &[variant], &mut |mut c| {
+                    c.case = format!("{} {} {broken}", c.case, variant.name());
+                    report(c);
+                })?;
+            }
+        }
     }
     Ok(())
 }
@@ -284,14 +311,16 @@ mod tests {
     /// Nothing here but the compiler's target tells gfx11 from gfx12, so two formats do.
     #[test]
     fn mat_vec_is_exact_on_the_shim_as_gfx11() {
-        let Some(all) = cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], report)) else { return };
+        let Some(all) = cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], &Variant::ALL, report)) else {
+            return;
+        };
         assert!(all.len() == 2 && all.iter().all(|c| c.differing == 0 && c.compared > 0), "{all:?}");
     }
 
     #[test]
     fn other_chains_are_seen() {
         let Some(all) = cases("shim-cuda", mmvq_multi_parity_broken) else { return };
-        assert_eq!(all.len(), 4);
+        assert_eq!(all.len(), 18); // two breaks, four and five variants
         assert!(all.iter().all(|c| c.differing > 10), "{all:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Mat-vec: one to eight columns of activations, whole matrices or one of many experts for each column.
 
 use super::quantize::{DeviceActs, shape};
-use super::repack::{packed_bytes, padded_rows, repack};
+use super::repack::{chains, packed_bytes, padded_rows, repack};
 use super::tables::table;
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
@@ -65,13 +65,15 @@ pub enum Variant {
     Rows2,
     /// One row a thread, a block loaded while the one before is summed; for one column.
     Ahead,
+    /// Four lanes a wide block, and no loop over rows; for one column of matrices that are small, and of experts.
+    Split,
     /// NVIDIA's matrix instruction, sixteen rows a workgroup; for three to eight columns of some wide formats.
     Matrix,
 }
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Variant; 4] = [Variant::Rows1, Variant::Rows2, Variant::Ahead, Variant::Matrix];
+    pub const ALL: [Variant; 5] = [Variant::Rows1, Variant::Rows2, Variant::Ahead, Variant::Split, Variant::Matrix];
 
     /// Whether there is a kernel of this variant for a format and so many columns.
     pub fn takes(self, dtype: DType, columns: usize) -> bool {
@@ -81,7 +83,7 @@ impl Variant {
                 let large = matches!(dtype, DType::Q8_0 | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS);
                 (3..=4).contains(&columns) && large
             }
-            Variant::Ahead => columns == 1 && !dtype.is_float(),
+            Variant::Ahead | Variant::Split => columns == 1 && !dtype.is_float(),
             Variant::Matrix => (3..=8).contains(&columns) && matches!(dtype, DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS),
         }
     }
@@ -101,8 +103,14 @@ impl Variant {
             Variant::Rows1 => "r1",
             Variant::Rows2 => "r2",
             Variant::Ahead => "ahead",
+            Variant::Split => "split",
             Variant::Matrix => "matrix",
         }
+    }
+
+    /// Whether an architecture has the kernel of this variant for so many columns of a format.
+    pub fn runs_on(self, arch: &str, dtype: DType, columns: usize) -> bool {
+        self.takes(dtype, columns) && registry::find(&self.kernel(dtype, columns)).is_some_and(|k| k.runs_on(arch))
     }
 
     /// The kernel of this variant that serves so many columns of a block format.
@@ -111,13 +119,13 @@ impl Variant {
     }
 }
 
-/// Which variant a launch takes: measured entries, and two thresholds for what they do not name. One column of a matrix with few
-/// rows a thread waits for memory: ahead. Two rows a thread halve the number of waves: for several columns of matrices that
-/// fill the device anyway.
+/// Which variant a launch takes: measured entries, and thresholds for what they do not name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantTable {
     measured: Vec<VariantEntry>,
-    /// Fewer waves a multiprocessor than this take [`Variant::Ahead`].
+    /// One column and fewer waves of one row a thread a multiprocessor than this take [`Variant::Split`].
+    pub split_below: usize,
+    /// As many and fewer than this take [`Variant::Ahead`].
     pub ahead_below: usize,
     /// From this many waves a multiprocessor on, three and more columns take [`Variant::Rows2`].
     pub rows2_from: usize,
@@ -125,7 +133,7 @@ pub struct VariantTable {
 
 impl Default for VariantTable {
     fn default() -> Self {
-        VariantTable { measured: Vec::new(), ahead_below: 24, rows2_from: 32 }
+        VariantTable { measured: Vec::new(), split_below: 8, ahead_below: 24, rows2_from: 32 }
     }
 }
 
@@ -166,20 +174,30 @@ impl VariantTable {
     /// The variant of a launch on a device of an architecture with `units` multiprocessors: a measured entry, else the matrix
     /// instruction where there is a kernel of it, else by the thresholds.
     pub fn variant_on(&self, arch: &str, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
-        let runs = |v: &Variant| v.takes(dtype, columns) && registry::find(&v.kernel(dtype, columns)).is_some_and(|k| k.runs_on(arch));
-        let found = self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out)).map(|e| e.variant);
-        let chosen = found.unwrap_or_else(|| {
+        let runs = |v: &Variant| v.runs_on(arch, dtype, columns);
+        let chosen = self.entry(dtype, columns, n_out).unwrap_or_else(|| {
             let matrix = Some(Variant::Matrix).filter(runs);
             matrix.unwrap_or_else(|| self.default_variant(dtype, columns, n_out, units))
         });
         if runs(&chosen) { chosen } else { Variant::Rows1 }
     }
 
-    /// The variant of a launch that no entry names. One column of a matrix with few rows a thread waits for memory: ahead. Two rows a
-    /// thread halve the number of waves: for several columns of matrices that fill the device anyway.
+    /// The variant of a launch of experts with `n_out` rows in all: a measured entry, else [`Variant::Split`], since each expert is small.
+    pub fn experts_on(&self, arch: &str, dtype: DType, n_out: usize) -> Variant {
+        let chosen = self.entry(dtype, 1, n_out).unwrap_or(Variant::Split);
+        if chosen.runs_on(arch, dtype, 1) { chosen } else { Variant::Rows1 }
+    }
+
+    fn entry(&self, dtype: DType, columns: usize, n_out: usize) -> Option<Variant> {
+        self.measured.iter().find(|e| (e.dtype, e.columns, e.n_out) == (dtype, columns, n_out)).map(|e| e.variant)
+    }
+
+    /// The variant of a launch that no entry names. One column of a matrix with few rows a thread waits for memory: split, or ahead.
+    /// Two rows a thread halve the number of waves: for several columns of matrices that fill the device anyway.
     pub fn default_variant(&self, dtype: DType, columns: usize, n_out: usize, units: u32) -> Variant {
         let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
         match columns {
+            1 if waves_a_unit < self.split_below => Variant::Split,
             1 if waves_a_unit < self.ahead_below && dtype.block_len() == 256 => Variant::Ahead,
             3 | 4 if waves_a_unit >= self.rows2_from => Variant::Rows2,
             _ => Variant::Rows1,
@@ -206,6 +224,17 @@ fn shared_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
     let minima = matches!(dtype, DType::Q4_K | DType::Q5_K);
     let block = dtype.block_len() + if minima { 48 } else { 16 };
     table(dtype).len() * 4 + columns * (n_in / dtype.block_len()) * block
+}
+
+/// Rows of a workgroup of the split variant and its bytes of shared memory (`Split` in `mat_vec_split.cuh`): chains, the table, and the
+/// codes for each wave that walks the same chains.
+fn split_sizes(dtype: DType, n_in: usize) -> (usize, usize) {
+    let (rows, copies) = match dtype {
+        DType::Q8_0 => (16, 2),
+        _ if dtype.block_len() == 32 => (32, 2),
+        _ => (8, 1),
+    };
+    (rows, chains(dtype) * rows * 4 + table(dtype).len() * 4 + copies * n_in)
 }
 
 /// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`.
@@ -299,13 +328,21 @@ fn launch(
         return device.launch(&name, grid, &args);
     }
     let ids = experts.map_or(1, |(ids, _)| ids.len());
-    let mut variant = variants.variant_on(&device.info().arch, w.dtype, columns, w.n_out * ids, units);
+    let arch = &device.info().arch;
+    let mut variant = match experts {
+        Some(_) => variants.experts_on(arch, w.dtype, w.n_out * ids),
+        None => variants.variant_on(arch, w.dtype, columns, w.n_out, units),
+    };
     if variant == Variant::Matrix && shared_bytes(w.dtype, w.n_in, MAX_COLUMNS) + MATRIX_CHAINS > device.info().shared_bytes {
         variant = Variant::Rows1;
     }
     let kernel = variant.columns(w.dtype, columns);
     let (shared, tile_rows) = match variant {
         Variant::Matrix => (shared_bytes(w.dtype, w.n_in, kernel) + MATRIX_CHAINS, 16),
+        Variant::Split => {
+            let (rows, shared) = split_sizes(w.dtype, w.n_in);
+            (shared, rows)
+        }
         _ => (shared_bytes(w.dtype, w.n_in, kernel), 4 * wave_rows(w.dtype) * variant.rows()),
     };
     let tiles = padded_rows(w.n_out).div_ceil(tile_rows) as u32;
@@ -313,8 +350,8 @@ fn launch(
     let held = if narrow { 12 } else { resident(variant, kernel) };
     let held = held.min((device.info().shared_bytes / (shared + 1024)).max(1) as u32);
     let y = ids as u32;
-    // every group the same number of tiles, all groups at work at one time
-    let passes = (tiles * y).div_ceil(units * held).min(tiles).max(1);
+    // every group the same number of tiles, all groups at work at one time; split groups take one tile
+    let passes = if variant == Variant::Split { 1 } else { (tiles * y).div_ceil(units * held).min(tiles).max(1) };
     let grid = Grid { groups: [tiles.div_ceil(passes), y, 1], threads: THREADS, shared: shared as u32, cluster: 1 };
     let blocks = w.n_in / w.dtype.block_len();
     let (ids, share) = experts.map_or((Arg::Pointer(0), 1), |(ids, share)| (ids.arg(), share));

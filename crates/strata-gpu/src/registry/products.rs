@@ -20,8 +20,8 @@ macro_rules! table {
             kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256),
             kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256),
             $(
-                mat_vec!($one, "1_ahead"), mat_vec!($one, "1_r1"), mat_vec!($one, "2_r1"), mat_vec!($one, "4_r1"), mat_vec!($one, "6_r1"),
-                mat_vec!($one, "8_r1"),
+                mat_vec!($one, "1_split"), mat_vec!($one, "1_ahead"), mat_vec!($one, "1_r1"), mat_vec!($one, "2_r1"),
+                mat_vec!($one, "4_r1"), mat_vec!($one, "6_r1"), mat_vec!($one, "8_r1"),
             )*
             $(mat_vec!($two, "4_r2"),)*
             $(mat_vec!($matrix, "8_matrix").needs(Needs::Cuda(75)),)*
