@@ -1,4 +1,5 @@
-// Weight formats of the quantised products. A format tells, for a block at a Place: head() its scales, codes() a part of 32
+// Weight formats of the quantised products. A format tells, for a block at a Place: head() its scales (raw() as loaded, then
+// opened()), scale4() and minimum4() those of part 4 j + q, codes() a part of 32
 // codes in order (load() and decode() are its halves), scale() the integer factor of a part or of its halves (SUBS 0: none, 1: a part, 2: each 16 values) and, where
 // MINIMA, minimum() or minima() (four packed) and dmin(); second_half() makes
 // scale() of parts 0..3 that of parts 4..7. Sums of a block with codes times 2^SHIFT are shifted back by SHIFT, which is exact.

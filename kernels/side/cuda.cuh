@@ -88,7 +88,8 @@ DEVICE u32 nv_shfl_up(u32 v, u32 by) { return __shfl_up_sync(0xffffffffu, v, by)
 DEVICE u32 nv_ballot(bool p) { return __ballot_sync(0xffffffffu, p); }
 DEVICE u32 nv_match_any(u32 v) { return __match_any_sync(0xffffffffu, v); }
 DEVICE i32 nv_dp4a(i32 a, i32 b, i32 c) { return __dp4a(a, b, c); }
-DEVICE u32 nv_byte_perm(u32 a, u32 b, u32 selector) { return __byte_perm(a, b, selector); }
+// Nibbles of the selector below 8 name bytes of a and b; the compiler's own function would mask them once more.
+DEVICE u32 nv_byte_perm(u32 a, u32 b, u32 selector) { u32 r; asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(selector)); return r; }
 // Four 8 x 8 matrices of 16-bit elements from shared memory: lane l gives the address of row l % 8 of matrix l / 8 and takes
 // elements (l / 4, 2 (l % 4)) and the next, or of the transposed matrices.
 DEVICE void nv_ldmatrix4(u32 (&r)[4], const void* row) {

@@ -137,6 +137,15 @@ DEVICE void nibble_lookup16(const u32 (&table)[4], u32 index, u32& low, u32& hig
     low = byte_lookup16(table, index & 0x0f0f0f0fu), high = byte_lookup16(table, index >> 4 & 0x0f0f0f0fu);
 #endif
 }
+// Eight lookups in a table of eight bytes (`low` 0..3, `high` 4..7) by the nibbles of `index`, 0..7, in order.
+DEVICE void nibble_lookup8(u32 low, u32 high, u32 index, u32& first, u32& second) {
+#if STRATA_CUDA
+    first = nv_byte_perm(low, high, index), second = nv_byte_perm(low, high, index >> 16);
+#else
+    const u32 even = amd_perm(high, low, index & 0x07070707u), odd = amd_perm(high, low, index >> 4 & 0x07070707u);
+    first = byte_permute<0x5140>(even, odd), second = byte_permute<0x7362>(even, odd);
+#endif
+}
 // Transposes a 4 x 4 byte matrix held by four neighbouring lanes, a row each: lane i ends with column i.
 DEVICE u32 byte_transpose_quad(u32 v) {
 #if STRATA_CUDA

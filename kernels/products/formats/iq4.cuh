@@ -16,7 +16,10 @@ struct IQ4_NL {
     static constexpr int SUBS = 0, SHIFT = 0;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; };
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 16))}; }
+    struct Raw { u16 d; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 16)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d)}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int) { return piece<U4>(p, 0); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }
@@ -30,10 +33,10 @@ struct IQ4_XS {
     static constexpr int SUBS = 1, SHIFT = 0;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; u32 high, low; };
-    static __device__ inline Head head(const Place& p) {
-        U2 h = piece<U2>(p, 128);
-        return Head{float_of_half((u16)h.x), h.x >> 16, h.y};
-    }
+    struct Raw { U2 h; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<U2>(p, 128)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half((u16)r.h.x), r.h.x >> 16, r.h.y}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }

@@ -12,17 +12,21 @@ struct IQ3_S {
     static constexpr int SUBS = 1, SHIFT = 0;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; u32 scales; };
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 108)), piece<u32>(p, 104)}; }
+    struct Raw { u16 d; u32 scales; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 108), piece<u32>(p, 104)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d), r.scales}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     struct Part { U2 q; u32 signs; u8 ninth; };
     static __device__ inline Part load(const Place& p, int part) {
         return Part{piece<U2>(p, 8u * part), piece<u32>(p, 64u + 4u * part), p.tile[96u * p.count + p.slot * 8u + part]};
     }
     static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32* table) {
-        const U2 q = part.q;
-        const u32 signs = part.signs, ninth = part.ninth;
-        UNROLL for (int m = 0; m < 8; m++) {
-            u32 low = (m < 4 ? q.x : q.y) >> 8 * (m & 3) & 255u;
-            w[m] = with_signs(table[low | (ninth << (8 - m) & 256u)], part_bits(signs, m));
+        UNROLL for (int half = 0; half < 2; half++) {
+            // four bits to a byte each, then two names of nine bits to a word
+            const u32 low = half ? part.q.y : part.q.x, ninth = ((u32)part.ninth >> 4 * half & 15u) * 0x00204081u & 0x01010101u;
+            const u32 names[2] = {byte_permute<0x5140>(low, ninth), byte_permute<0x7362>(low, ninth)};
+            UNROLL for (int m = 0; m < 4; m++)
+                w[4 * half + m] = with_signs(table[names[m >> 1] >> 16 * (m & 1) & 511u], part_bits(part.signs, 4 * half + m));
         }
     }
     static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
@@ -33,22 +37,22 @@ struct IQ3_S {
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };
 struct IQ2_XS {
-    // 512 groups of eight magnitudes, then 128 sets of eight signs, a byte each
-    static constexpr u32 BYTES = 74, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 1280;
+    // 512 groups of eight magnitudes, then 128 sets of eight signs: nibbles 0..2 name 8, 25 and 43, a sign adds 4
+    static constexpr u32 BYTES = 74, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 640;
     static constexpr int SUBS = 2, SHIFT = 0;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; U2 scales; };
+    struct Raw { u16 d; U2 scales; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 72), piece<U2>(p, 64)}; }
     // an eighth of a half is exact
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 72)) * 0.125f, piece<U2>(p, 64)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d) * 0.125f, r.scales}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     typedef U2 Part;
     static __device__ inline Part load(const Place& p, int part) { return piece<U2>(p, 8u * part); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32* table) {
-        const U2* groups = (const U2*)table;
         UNROLL for (int g = 0; g < 4; g++) {
-            u32 code = (g < 2 ? q.x : q.y) >> 16 * (g & 1);
-            U2 magnitudes = groups[code & 511u], negative = groups[512u + (code >> 9 & 127u)];
-            w[2 * g] = with_signs(magnitudes.x, negative.x);
-            w[2 * g + 1] = with_signs(magnitudes.y, negative.y);
+            const u32 code = (g < 2 ? q.x : q.y) >> 16 * (g & 1);
+            nibble_lookup8(0x002b1908u, 0x00d5e7f8u, table[code & 511u] | table[512u + (code >> 9 & 127u)], w[2 * g], w[2 * g + 1]);
         }
     }
     static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }

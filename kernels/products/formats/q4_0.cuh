@@ -7,7 +7,10 @@ struct Q4_0 {
     static constexpr int SUBS = 0, SHIFT = 4;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; };
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 16))}; }
+    struct Raw { u16 d; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 16)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d)}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int) { return piece<U4>(p, 0); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) {

@@ -8,7 +8,10 @@ struct Q4_K {
     static constexpr int SUBS = 1, SHIFT = 0;
     static constexpr bool MINIMA = true;
     typedef KHead Head;
-    static __device__ inline Head head(const Place& p) { return k_head(piece<U4>(p, 128)); }
+    typedef U4 Raw;
+    static __device__ inline Raw raw(const Place& p) { return piece<U4>(p, 128); }
+    static __device__ inline Head opened(const Raw& r) { return k_head(r); }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { nibbles(q, w); }

@@ -8,7 +8,10 @@ struct Q5_K {
     static constexpr int SUBS = 1, SHIFT = 0;
     static constexpr bool MINIMA = true;
     typedef KHead Head;
-    static __device__ inline Head head(const Place& p) { return k_head(piece<U4>(p, 128)); }
+    typedef U4 Raw;
+    static __device__ inline Raw raw(const Place& p) { return piece<U4>(p, 128); }
+    static __device__ inline Head opened(const Raw& r) { return k_head(r); }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     // Low nibbles as in Q4_K; the fifth bits of a part are bits m of four bytes for its word m.
     struct Part { U4 q; u32 h; };
     static __device__ inline Part load(const Place& p, int part) { return Part{piece<U4>(p, 16u * part), piece<u32>(p, 144u + 4u * part)}; }

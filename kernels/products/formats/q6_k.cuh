@@ -8,7 +8,10 @@ struct Q6_K {
     static constexpr int SUBS = 2, SHIFT = 2;
     static constexpr bool MINIMA = false;
     struct Head { f32 d; U4 scales; };
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 208)), piece<U4>(p, 192)}; }
+    struct Raw { u16 d; U4 scales; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 208), piece<U4>(p, 192)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d), r.scales}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     // Low nibbles as in Q4_K; two bits of word m of the first and second 16 values at bits 2m of the bytes of x and y.
     struct Part { U4 q; U2 h; };
     static __device__ inline Part load(const Place& p, int part) { return Part{piece<U4>(p, 16u * part), piece<U2>(p, 128u + 8u * part)}; }

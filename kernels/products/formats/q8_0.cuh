@@ -7,7 +7,10 @@ struct Q8_0 {
     static constexpr int SUBS = 0, SHIFT = 0;  // sub-scales a part; codes are times 2^SHIFT
     static constexpr bool MINIMA = false;
     struct Head { f32 d; };
-    static __device__ inline Head head(const Place& p) { return Head{float_of_half(piece<u16>(p, 32))}; }
+    struct Raw { u16 d; };
+    static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 32)}; }
+    static __device__ inline Head opened(const Raw& r) { return Head{float_of_half(r.d)}; }
+    static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     struct Part { U4 a, b; };
     static __device__ inline Part load(const Place& p, int) { return Part{piece<U4>(p, 0), piece<U4>(p, 16)}; }
     static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {

@@ -352,9 +352,14 @@ fn launch(
     let y = ids as u32;
     // every group the same number of tiles, all groups at work at one time; split groups take one tile
     let passes = if variant == Variant::Split { 1 } else { (tiles * y).div_ceil(units * held).min(tiles).max(1) };
-    let grid = Grid { groups: [tiles.div_ceil(passes), y, 1], threads: THREADS, shared: shared as u32, cluster: 1 };
+    let share = experts.map_or(1, |(_, share)| share.min(u32::MAX as usize) as u32);
+    // split groups are told which expert and which column they are for
+    let split = variant == Variant::Split;
+    let (y, z) = if split { (share.min(y), y.div_ceil(share)) } else { (y, 1) };
+    let grid = Grid { groups: [tiles.div_ceil(passes), y, z], threads: THREADS, shared: shared as u32, cluster: 1 };
     let blocks = w.n_in / w.dtype.block_len();
-    let (ids, share) = experts.map_or((Arg::Pointer(0), 1), |(ids, share)| (ids.arg(), share));
+    let live = if split { experts.map_or(1, |(ids, _)| ids.len()) } else { columns };
+    let ids = experts.map_or(Arg::Pointer(0), |(ids, _)| ids.arg());
     let args = [
         w.bytes.arg(),
         acts.codes.arg_at(first * w.n_in),
@@ -366,8 +371,8 @@ fn launch(
         n_out,
         stride,
         ids,
-        (share as u32).into(),
-        (columns as u32).into(),
+        share.into(),
+        (live as u32).into(),
     ];
     device.launch(&variant.kernel(w.dtype, columns), grid, &args)
 }

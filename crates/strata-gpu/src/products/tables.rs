@@ -7,15 +7,18 @@ pub fn table(dtype: DType) -> Vec<u32> {
     match dtype {
         DType::IQ3_S => IQ3_S_GRID.iter().map(|g| u32::from_le_bytes(g.map(|v| v as u8))).collect(),
         DType::IQ2_XS => {
-            let (groups, signs) = (IQ2_XS_GRID.iter(), IQ2_XS_SIGNS.iter());
-            let signs = signs.map(|s| std::array::from_fn(|i| s >> i & 1));
-            groups.map(|g| g.map(|v| v as u8)).chain(signs).flat_map(|g: [u8; 8]| halves(g)).collect()
+            let groups =
+                IQ2_XS_GRID.iter().map(|g| nibbles(g.map(|v| MAGNITUDES.iter().position(|m| *m == i32::from(v)).unwrap_or(0) as u32)));
+            let signs = IQ2_XS_SIGNS.iter().map(|s| nibbles(std::array::from_fn(|i| u32::from(s >> i & 1) << 2)));
+            groups.chain(signs).collect()
         }
         _ => Vec::new(),
     }
 }
 
-fn halves(g: [u8; 8]) -> [u32; 2] {
-    let v = u64::from_le_bytes(g);
-    [v as u32, (v >> 32) as u32]
+/// Magnitudes of IQ2_XS.
+const MAGNITUDES: [i32; 3] = [8, 25, 43];
+
+fn nibbles(v: [u32; 8]) -> u32 {
+    v.iter().enumerate().map(|(i, n)| n << (4 * i)).sum()
 }
