@@ -92,7 +92,7 @@ fn spills_fail_and_scalar_spills_are_told() {
 fn no_architecture_is_an_error() {
     for archs in ["", " ", ",", "sm_x"] {
         let options = Options { tables: &tables(), update: false, json: false };
-        assert!(run(archs, options, &mut |text| panic!("printed {text}")).is_err(), "{archs:?}");
+        assert!(run(archs, options, &mut |_| {}).is_err(), "{archs:?}");
     }
 }
 
