@@ -98,5 +98,5 @@ struct HalfForm {
     }
 };
 
-KERNEL_HELD(128, PROMPT_GROUPS, 5) prompt_half_g12(PROMPT_PARAMETERS(i8, i8)) { prompt_int8<12, HalfForm>(PROMPT_ARGUMENTS(i8, i8)); }
+KERNEL_HELD(128, PROMPT_GROUPS_12, 5) prompt_half_g12(PROMPT_PARAMETERS(i8, i8)) { prompt_int8<12, HalfForm>(PROMPT_ARGUMENTS(i8, i8)); }
 #endif

@@ -311,4 +311,10 @@ template <int G, class Form> DEVICE void prompt_int8(const PromptArgs<i8, i8> g)
 #else
 #define PROMPT_GROUPS 4
 #endif
+// With twelve heads sm_100 lacks two registers for four groups and one for three.
+#if STRATA_CUDA && STRATA_SM == 1000
+#define PROMPT_GROUPS_12 2
+#else
+#define PROMPT_GROUPS_12 PROMPT_GROUPS
+#endif
 #endif

@@ -230,11 +230,19 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     }
 }
 
-// Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have.
-constexpr int mat_vec_groups(int sums, bool ahead) { return ahead || sums > 8 ? 3 : sums <= 4 ? 5 : 4; }
+// Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have. Eight
+// sums and a table take more than four groups leave on sm_120.
+#if STRATA_CUDA && STRATA_SM >= 1200
+constexpr int MAT_VEC_TABLE_SUMS = 7;
+#else
+constexpr int MAT_VEC_TABLE_SUMS = 8;
+#endif
+constexpr int mat_vec_groups(int sums, bool ahead, bool table) {
+    return ahead || sums > (table ? MAT_VEC_TABLE_SUMS : 8) ? 3 : sums <= 4 ? 5 : 4;
+}
 
 #define MAT_VEC(format, symbol, cols, rows, ahead)                                                                                    \
-    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows, ahead))                                                                   \
+    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows, ahead, format::TABLE > 0))                                                \
     mat_vec_##symbol(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,      \
                      const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, \
                      u32 share, u32 live) {                                                                                           \

@@ -19,6 +19,23 @@
 #define STRATA_WMMA 0
 #endif
 
+// AddressSanitizer sees accesses between the arrays of shared memory and beyond them, for the runtime keeps what no array has closed.
+#if defined(__SANITIZE_ADDRESS__)
+#define SHIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SHIM_ASAN 1
+#endif
+#endif
+#if defined(SHIM_ASAN)
+#include <sanitizer/asan_interface.h>
+#define SHIM_OPEN(at, bytes) __asan_unpoison_memory_region(at, bytes)
+#define SHIM_CLOSE(at, bytes) __asan_poison_memory_region(at, bytes)
+#else
+#define SHIM_OPEN(at, bytes) (void)(at)
+#define SHIM_CLOSE(at, bytes) (void)(at)
+#endif
+
 #define __device__
 #define DEVICE static inline __attribute__((always_inline))
 #define CONSTANT static const
@@ -109,7 +126,8 @@ DEVICE float bf16_value(u16 h) { u32 b = (u32)h << 16; float f; memcpy(&f, &b, 4
 #define SHARED(type, name, dims)                                                      \
     typedef type name##_type dims;                                                    \
     static const u32 name##_site = shim::shared_site((u32)sizeof(name##_type));       \
-    name##_type& name = *(name##_type*)(shim::self().group->shared + name##_site)
+    name##_type& name = *(name##_type*)(shim::self().group->shared + name##_site);    \
+    SHIM_OPEN(&name, sizeof(name##_type))
 #define DYN_SHARED(type, name) type* name = (type*)(shim::self().group->shared + shim::run->dynamic_at)
 
 DEVICE u32 thread_x() { return shim::self().thread; }

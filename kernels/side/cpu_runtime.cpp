@@ -153,7 +153,11 @@ static void entry() {
     strata_shim_switch(&unused, r.fibers[next].stack);
 }
 
+#if defined(SHIM_ASAN)
+static const size_t stack_bytes = 1024 * 1024;  // frames grow by the space around each array
+#else
 static const size_t stack_bytes = 64 * 1024;
+#endif
 
 // Runs clusters `from`, `from + step`, ... of a launch.
 static void work(const Launch& l, Body b, const void* kernel, void** args, u64 from, u64 step, std::atomic<bool>& stop, const char** error) {
@@ -171,11 +175,14 @@ static void work(const Launch& l, Body b, const void* kernel, void** args, u64 f
     std::vector<unsigned char> shared(shared_bytes * cluster + 64, 0xa5);
     unsigned char* base = (unsigned char*)(((uintptr_t)shared.data() + 63) & ~(uintptr_t)63);
     shared_bytes = shared_bytes & ~(size_t)63;
+    SHIM_CLOSE(base, shared_bytes * cluster);
+    for (u32 k = 0; k < cluster; k++) SHIM_OPEN(base + k * shared_bytes + dynamic_at, l.shared);
     char* stacks = (char*)mmap(nullptr, count * stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) {
-        *error = "no memory for fiber stacks";
+        *error = strdup("no memory for fiber stacks");
         return;
     }
+    SHIM_OPEN(stacks, count * stack_bytes);  // an earlier mapping at this place may have left closed frames
     Run r{};
     r.fibers = fibers.data();
     r.threads = l.threads;
@@ -231,6 +238,7 @@ static void work(const Launch& l, Body b, const void* kernel, void** args, u64 f
         }
     }
     run = nullptr;
+    SHIM_OPEN(base, shared_bytes * cluster);
     munmap(stacks, count * stack_bytes);
 }
 

@@ -9,6 +9,12 @@
 #else
 #define STRATA_WMMA 0
 #endif
+// A SIMD's register file holds 1,536 registers a lane (RDNA4, the large parts of RDNA3), else 1,024.
+#if defined(__GFX12__) || defined(__gfx1100__) || defined(__gfx1101__) || defined(__gfx1151__)
+#define STRATA_SMALL_FILE 0
+#else
+#define STRATA_SMALL_FILE 1
+#endif
 
 #define __device__ __attribute__((device))
 #define __constant__ __attribute__((constant))

@@ -111,4 +111,12 @@ KERNEL(32) test_unwaited(const U4* RESTRICT in, u32* RESTRICT out) {
     barrier();
     out[lane()] = stage[lane()].x;
 }
+// Past the end of an array if `at` says so: sanitizers must see it.
+KERNEL(32) test_overrun(const u32* RESTRICT at, u32* RESTRICT out) {
+    SHARED(u32, stage, [32]);
+    u32* to = stage;
+    to[at[lane()]] = lane();
+    barrier();
+    out[lane()] = stage[lane()];
+}
 #endif

@@ -89,6 +89,14 @@ fn spills_fail_and_scalar_spills_are_told() {
 }
 
 #[test]
+fn no_architecture_is_an_error() {
+    for archs in ["", " ", ",", "sm_x"] {
+        let options = Options { tables: &tables(), update: false, json: false };
+        assert!(run(archs, options, &mut |_| {}).is_err(), "{archs:?}");
+    }
+}
+
+#[test]
 fn json_is_escaped() {
     let findings = [Finding { kernel: "k".into(), fails: true, text: "a \"b\"\n".into() }];
     let text = json("gfx1201", &table("c", "k", 1), &findings);

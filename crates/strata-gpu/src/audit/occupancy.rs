@@ -20,10 +20,10 @@ const LANES: u64 = 32;
 
 fn limits(arch: &str) -> Option<Limits> {
     let Some(number) = sm_number(arch) else {
-        // RDNA3 and RDNA4: 16 waves a SIMD; 1,536 registers a lane on the large parts, else 1,024.
+        // RDNA2 to RDNA4: 16 waves a SIMD; 1,536 registers a lane on the large parts of RDNA3 and RDNA4, else 1,024.
         let large = ["gfx1100", "gfx1101", "gfx1151", "gfx12"].iter().any(|a| arch.starts_with(a));
         let (registers, step) = if large { (1536, 24) } else { (1024, 16) };
-        return (arch.starts_with("gfx11") || arch.starts_with("gfx12")).then_some(Limits {
+        return ["gfx103", "gfx11", "gfx12"].iter().any(|a| arch.starts_with(a)).then_some(Limits {
             waves: 4 * 16,
             groups: 64,
             shared: 128 << 10,
@@ -76,6 +76,9 @@ mod tests {
         assert_eq!(percent("gfx1201", &r(96, 0), 128), Some(100));
         assert_eq!(percent("gfx1201", &r(192, 0), 128), Some(50));
         assert_eq!(percent("gfx1201", &r(32, 64 << 10), 1024), Some(100));
+        // RDNA2: 1,024 registers in steps of 16.
+        assert_eq!(percent("gfx1030", &r(64, 0), 128), Some(100));
+        assert_eq!(percent("gfx1030", &r(65, 0), 128), Some(75));
         assert_eq!(percent("sm_30", &r(1, 0), 32), None);
     }
 }

@@ -179,4 +179,37 @@ mod tests {
             assert!(e.contains("ppp") && e.contains("ppi"), "{e}");
         }
     }
+
+    /// Writes inside a shared array, then past its end.
+    #[test]
+    #[ignore = "ends its process; sanitizers_see_overruns_of_shared_memory runs it in one of its own"]
+    fn overrun() {
+        let device = Device::open("shim-cuda").unwrap();
+        for first in [0u32, 1] {
+            let at: Vec<u32> = (first..first + 32).collect();
+            let (at, out) = (device.upload(&at).unwrap(), device.alloc::<u32>(32).unwrap());
+            device.launch("test_overrun", Grid { groups: [1, 1, 1], threads: 32, shared: 0, cluster: 1 }, &[at.arg(), out.arg()]).unwrap();
+            println!("{first}: went unseen");
+        }
+    }
+
+    #[test]
+    fn sanitizers_see_overruns_of_shared_memory() {
+        let Some((command, _)) = crate::testing::tools(crate::shim::compiler()) else { return };
+        let found = std::process::Command::new(&command).arg("-print-file-name=libasan.so").output().unwrap().stdout;
+        let runtime = String::from_utf8(found).unwrap().trim().to_string();
+        if !runtime.starts_with('/') {
+            return eprintln!("not run: {command} has no libasan.so");
+        }
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "parity::words::tests::overrun", "--ignored", "--nocapture"])
+            .env("LD_PRELOAD", runtime)
+            .env("STRATA_SHIM_SANITIZE", "address,undefined")
+            .env("ASAN_OPTIONS", "detect_leaks=0:detect_stack_use_after_return=0")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains("0: went unseen") && !text.contains("1: went unseen"), "{text}");
+        assert!(text.contains("AddressSanitizer") && text.contains("test_overrun"), "{text}");
+    }
 }

@@ -16,6 +16,7 @@ pub(super) static KERNELS: &[Kernel] = &[
     kernel("test_matrix_f16", FILE, "ppp", 32).needs(Needs::Matrix(75)),
     kernel("test_divergent", FILE, "pp", 32).needs(Needs::Shim),
     kernel("test_unwaited", FILE, "pp", 32).needs(Needs::Shim),
+    kernel("test_overrun", FILE, "pp", 32).needs(Needs::Shim),
     kernel("limit_read", LIMITS, "ppl", 256),
     kernel("limit_copy", LIMITS, "ppl", 256),
     kernel("limit_fma", LIMITS, "pffi", 256),

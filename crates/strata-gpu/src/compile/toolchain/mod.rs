@@ -18,6 +18,7 @@ pub const COMMON: &[&str] = &[
     "sm_90a",
     "sm_100",
     "sm_120",
+    "gfx1030",
     "gfx1100",
     "gfx1151",
     "gfx1200",
