@@ -1,6 +1,8 @@
 //! Attention over selected cells on a device: KV pools, appends, decode.
 
 mod append;
+#[cfg(test)]
+mod attend_tests;
 mod decode;
 mod pool;
 mod prompt;
