@@ -223,8 +223,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
             u32 item = tile.y + smaller(t, tile.z - 1u);
             m.act_rows[t] = items.act_rows ? items.act_rows[item] : item;
         }
-        if constexpr (F::TABLE != 0)
+        if constexpr (F::TABLE != 0) {
             for (u32 q = thread_x(); q < F::TABLE; q += THREADS) m.table.words[q] = table[q];
+        }
         barrier();
         Fetched f;
         block_scales(m, k, 0);
