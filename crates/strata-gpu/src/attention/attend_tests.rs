@@ -96,7 +96,7 @@ fn prompt_and_chunks_give_the_same_bits_on_every_side() {
 #[test]
 fn a_path_that_rounds_otherwise_is_seen() {
     let Some(device) = tools(Device::open(ShimSide::Cuda.arch())) else { return };
-    let (prompt_broken, merge_broken) = (device.with_defines(&["STRATA_BROKEN=1"]), device.with_defines(&["STRATA_BROKEN=2"]));
+    let (prompt_broken, merge_broken) = (device.with_defines(&["STRATA_BROKEN_PROMPT"]), device.with_defines(&["STRATA_BROKEN_MERGE"]));
     for kind in KINDS {
         let call = Call::new(&device, kind, 0);
         let (prompt, chunks) = (call.run(&device, true, 0x5a), call.run(&device, false, 0xa5));

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_broken_prompt_kernel_is_seen() {
         let Some(device) = tools(Device::open("shim-cuda")) else { return };
-        let (t, _) = totals(&device.with_defines(&["STRATA_BROKEN=1"]));
+        let (t, _) = totals(&device.with_defines(&["STRATA_BROKEN_PROMPT"]));
         assert!(t[2] > 1_000, "{t:?}");
     }
 }
