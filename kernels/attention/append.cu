@@ -20,7 +20,7 @@ struct Int8Writer {
         a = larger(a, lane_xor<2>(a));
         a = larger(a, lane_xor<1>(a));
         u16 stored = half_of_float(div_(a, 127.0f));
-#if STRATA_BROKEN == 3
+#if defined(STRATA_BROKEN_SCALE)
         f32 s = div_(a, 127.0f);  // for the suites: the scale before rounding
 #else
         f32 s = float_of_half(stored);

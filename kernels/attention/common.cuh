@@ -5,11 +5,7 @@
 #include "common/math.cuh"
 #include "side/side.cuh"
 
-// Suites compile a kernel with STRATA_BROKEN = 1.. to see that they notice.
-#ifndef STRATA_BROKEN
-#define STRATA_BROKEN 0
-#endif
-
+// Suites compile a kernel with a macro STRATA_BROKEN_.. to see that they notice.
 constexpr u32 HEAD_DIM = 256;  // values of a head
 constexpr u32 CHUNK = 64;      // selected cells of a chunk
 constexpr u32 GROUP_MAX = 12;  // query heads of a KV head
@@ -54,7 +50,7 @@ DEVICE Softmax chunk_softmax(const f32* scores, const i32* rows, u32 head, u32 j
     }
     m = max16(m);
     UNROLL for (int k = 0; k < 4; k++) p[k] = live[k] ? exp_(s[k] - m) : 0.0f;
-#if STRATA_BROKEN == 1
+#if defined(STRATA_BROKEN_TREE)
     return Softmax{m, sum16((p[0] + p[1]) + (p[2] + p[3]))};  // for the suites: another tree
 #else
     return Softmax{m, sum16((p[0] + p[2]) + (p[1] + p[3]))};

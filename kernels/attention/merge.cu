@@ -83,7 +83,7 @@ DEVICE void merge_chunks(const i32* RESTRICT steps, const f32* RESTRICT m, const
         wave_sync();
         UNROLL for (u32 i = 0; i < STEP; i++) {
             F4 f = mine[i];
-#if STRATA_BROKEN == 2
+#if defined(STRATA_BROKEN_MERGE)
             f32 merged = fma_(now.x[i], f.y, a * f.x);  // for the suites: the other product rounded
 #else
             f32 merged = fma_(a, f.x, now.x[i] * f.y);

@@ -130,7 +130,7 @@ DEVICE void softmax(u32 l, u32 w, bool valid_a, bool valid_b, bool live, Softmax
     const bool higher = !state.started || m > state.top;
     const f32 e = exp_falling(higher ? state.top - m : m - state.top);
     const f32 keep = !live ? 1.0f : !state.started ? 0.0f : higher ? e : 1.0f, take = !live ? -0.0f : higher ? 1.0f : e;
-#if defined(STRATA_BROKEN)  // what the suite must see: the other product rounded
+#if defined(STRATA_BROKEN_PROMPT)  // what the suite must see: the other product rounded
     state.total = !live ? state.total : !state.started ? sum : fma_(sum, take, state.total * keep);
 #else
     state.total = !live ? state.total : !state.started ? sum : fma_(state.total, keep, sum * take);

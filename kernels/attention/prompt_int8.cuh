@@ -236,10 +236,7 @@ template <int G, class Form> DEVICE void prompt_int8(const PromptArgs<i8, i8> g)
         barrier_lds();
 
         softmax<G>(l, w, valid_a, valid_b, live, state, s.merge,
-            [&](u32 head, u32 cell) {
-                const u32 at = head * 68u + cell;
-                return (((s.part[0][at] + s.part[1][at]) + s.part[2][at]) + s.part[3][at]) * 0.0625f;
-            },
+            [&](u32 head, u32 cell) { return whole_score<G>(s.part, head, cell); },
             [&](u32 head, u32 cell, f32 p) { s.p[head][folded(head, cell)] = p; });
         feed.look_up();
         async_wait<1>();

@@ -68,10 +68,7 @@ template <int G> DEVICE void prompt_k8v4(const PromptArgs<i8, u8> g) {
         feed.look_up();
         barrier_lds();
         softmax<G>(l, w, valid_a, valid_b, (live_a | live_b) != 0u, state, s.merge,
-            [&](u32 head, u32 cell) {
-                const u32 at = head * 68u + cell;
-                return (((s.part[0][at] + s.part[1][at]) + s.part[2][at]) + s.part[3][at]) * 0.0625f;
-            },
+            [&](u32 head, u32 cell) { return whole_score<G>(s.part, head, cell); },
             [&](u32 head, u32 cell, f32 p) { s.p[cell * G + head] = p; });
         barrier_lds();
         merge_values<G, Q4Values>(l, w, g.v, rows, (u64)live_b << 32 | live_a, s.p, s.merge, sums);

@@ -157,4 +157,9 @@ DEVICE void key_scores(u32 l, u32 w, const u8* tile, const i8* keys, Rows2 rows,
         }
     }
 }
+// A score out of what `key_scores` of the four groups left.
+template <int G> DEVICE f32 whole_score(const f32 (*part)[G * 68], u32 head, u32 cell) {
+    const u32 at = head * 68u + cell;
+    return (((part[0][at] + part[1][at]) + part[2][at]) + part[3][at]) * 0.0625f;
+}
 #endif

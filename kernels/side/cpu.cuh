@@ -223,53 +223,34 @@ DEVICE void shim_ldmatrix4(u32 (&r)[4], const void* row, bool transposed) {
 }
 DEVICE void nv_ldmatrix4(u32 (&r)[4], const void* row) { shim_ldmatrix4(r, row, false); }
 DEVICE void nv_ldmatrix4_transposed(u32 (&r)[4], const void* row) { shim_ldmatrix4(r, row, true); }
-DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+// The sums of a lane: `add(sum, x, y)` for each word of its rows of A and the word of the same depths of its columns of B.
+template <class Sum, class T, class Add> DEVICE void shim_mma(T (&c)[4], const u32 (&a)[4], const u32 (&b)[2], Add add) {
     u64 words[3] = {(u64)a[1] << 32 | a[0], (u64)a[3] << 32 | a[2], (u64)b[1] << 32 | b[0]};
     auto all = shim::show(shim::mma_, words);
     u32 l = thread_x() & 31u;
     for (u32 i = 0; i < 4; i++) {
         u32 row = i >> 1, col = 2 * (l & 3u) + (i & 1u);
-        i32 sum = c[i];
-        for (u32 t = 0; t < 4; t++)
-            for (u32 half = 0; half < 2; half++) {
-                u32 x = (u32)(all[(l & ~3u) + t][half] >> 32 * row), y = (u32)(all[col * 4 + t][2] >> 32 * half);
-                for (int k = 0; k < 4; k++) sum += (i32)(i8)(x >> 8 * k) * (i32)(i8)(y >> 8 * k);
-            }
-        c[i] = sum;
+        Sum sum = c[i];
+        for (u32 half = 0; half < 2; half++)
+            for (u32 t = 0; t < 4; t++) add(sum, (u32)(all[(l & ~3u) + t][half] >> 32 * row), (u32)(all[col * 4 + t][2] >> 32 * half));
+        c[i] = (T)sum;
     }
 }
+DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    shim_mma<i32>(c, a, b, [](i32& sum, u32 x, u32 y) {
+        for (int k = 0; k < 4; k++) sum += (i32)(i8)(x >> 8 * k) * (i32)(i8)(y >> 8 * k);
+    });
+}
 template <float (*value)(u16)> DEVICE void nv_mma_16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    u64 words[3] = {(u64)a[1] << 32 | a[0], (u64)a[3] << 32 | a[2], (u64)b[1] << 32 | b[0]};
-    auto all = shim::show(shim::mma_, words);
-    u32 l = thread_x() & 31u;
-    for (u32 i = 0; i < 4; i++) {
-        u32 row = i >> 1, col = 2 * (l & 3u) + (i & 1u);
-        double sum = c[i];
-        for (u32 half = 0; half < 2; half++)
-            for (u32 t = 0; t < 4; t++) {
-                u32 x = (u32)(all[(l & ~3u) + t][half] >> 32 * row), y = (u32)(all[col * 4 + t][2] >> 32 * half);
-                for (int k = 0; k < 2; k++) sum += (double)value((u16)(x >> 16 * k)) * value((u16)(y >> 16 * k));
-            }
-        c[i] = (f32)sum;
-    }
+    shim_mma<double>(c, a, b, [](double& sum, u32 x, u32 y) {
+        for (int k = 0; k < 2; k++) sum += (double)value((u16)(x >> 16 * k)) * value((u16)(y >> 16 * k));
+    });
 }
 DEVICE void nv_mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) { nv_mma_16<shim::half_value>(c, a, b); }
 DEVICE void nv_mma_bf16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) { nv_mma_16<shim::bf16_value>(c, a, b); }
 DEVICE void nv_mma_tf32(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    u64 words[3] = {(u64)a[1] << 32 | a[0], (u64)a[3] << 32 | a[2], (u64)b[1] << 32 | b[0]};
-    auto all = shim::show(shim::mma_, words);
-    u32 l = thread_x() & 31u;
-    for (u32 i = 0; i < 4; i++) {
-        u32 row = i >> 1, col = 2 * (l & 3u) + (i & 1u);
-        double sum = c[i];
-        for (u32 half = 0; half < 2; half++)
-            for (u32 t = 0; t < 4; t++) {
-                // the unit reads the upper 19 bits
-                u32 x = (u32)(all[(l & ~3u) + t][half] >> 32 * row) & ~0x1fffu, y = (u32)(all[col * 4 + t][2] >> 32 * half) & ~0x1fffu;
-                sum += (double)float_of_bits(x) * float_of_bits(y);
-            }
-        c[i] = (f32)sum;
-    }
+    // the unit reads the upper 19 bits
+    shim_mma<double>(c, a, b, [](double& sum, u32 x, u32 y) { sum += (double)float_of_bits(x & ~0x1fffu) * float_of_bits(y & ~0x1fffu); });
 }
 DEVICE u32 nv_tf32(f32 x) { return (bits_of(x) + 0x1000u) & ~0x1fffu; }
 DEVICE u32 cluster_rank() { return shim::self().group->rank; }

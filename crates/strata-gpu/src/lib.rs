@@ -17,6 +17,8 @@ pub mod products;
 pub mod registry;
 pub mod selection;
 pub mod shim;
+#[cfg(test)]
+mod source_rules;
 pub mod sources;
 #[cfg(test)]
 mod testing;

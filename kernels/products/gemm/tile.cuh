@@ -172,17 +172,25 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // The floats of a lane's outputs and where its chain ends.
     struct Sums {
         f32 chain[OS][TS], total[OS][TS];
+#if STRATA_BROKEN == 2
+        f32 late[OS][TS];
+#endif
         u32 c, end;
     };
     // Called before block s is added.
     static __device__ inline void turn(Sums& y, u32 s, u32 blocks) {
         while (s >= y.end) {
-#if defined(STRATA_BROKEN)
-            if ((y.c++ & 1u) == 0u) {  // half as many chains, for the negative control: every second cut is missed
+#if STRATA_BROKEN == 1  // half as many chains, for the negative control: every second cut is missed
+            if ((y.c++ & 1u) == 0u) {
                 y.end = chain_start<F::CHAINS>(y.c + 1u, blocks);
                 continue;
             }
             y.c--;
+#elif STRATA_BROKEN == 2  // and another: chain 2 is added before chain 1
+            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
+                if (y.c == 1u) y.late[i][j] = y.chain[i][j], y.chain[i][j] = -0.0f;
+                if (y.c == 3u) y.total[i][j] = y.total[i][j] + y.late[i][j];
+            }
 #endif
             UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
                 y.total[i][j] = y.total[i][j] + y.chain[i][j];
@@ -215,8 +223,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
             u32 item = tile.y + smaller(t, tile.z - 1u);
             m.act_rows[t] = items.act_rows ? items.act_rows[item] : item;
         }
-        if constexpr (F::TABLE != 0)
+        if constexpr (F::TABLE != 0) {
             for (u32 q = thread_x(); q < F::TABLE; q += THREADS) m.table.words[q] = table[q];
+        }
         barrier();
         Fetched f;
         block_scales(m, k, 0);

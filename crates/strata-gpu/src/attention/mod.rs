@@ -1,6 +1,8 @@
 //! Attention over selected cells on a device: KV pools, appends, decode.
 
 mod append;
+#[cfg(test)]
+mod attend_tests;
 mod decode;
 mod pool;
 mod prompt;
@@ -9,7 +11,7 @@ mod table;
 pub use append::{IndexKeys, append_cells, append_index_keys};
 pub use decode::{DecodeScratch, Selection, attend_decode, chunk_kernels, launch_chunks, launch_merge};
 pub use pool::{KvPool, PageTable};
-pub use prompt::{PROMPT_MAX_GROUP, attend_prompt, attend_prompt_inexact, inexact_prompt_kernel, prompt_kernel, prompt_kernel_on};
+pub use prompt::{PROMPT_MAX_GROUP, attend_prompt, inexact_prompt_kernel, launch_prompt, prompt_kernel, prompt_kernel_on};
 pub use table::{AttentionTable, attend};
 
 use crate::driver::Grid;

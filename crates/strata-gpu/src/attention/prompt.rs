@@ -5,7 +5,7 @@ use super::pool::KvPool;
 use super::{grid, need, refuse};
 use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
-use crate::error::Result;
+use crate::error::{GpuError, Result};
 use crate::registry;
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::qsa::{BLOCK, CHUNK, HEAD_DIM};
@@ -61,27 +61,22 @@ pub fn attend_prompt(
     selection: &Selection<'_>,
     out: &mut Buffer<f32>,
 ) -> Result<()> {
-    launch(device, prompt_kernel, pool, q, heads, selection, out)
+    let kernel = prompt_kernel(device, pool.kind(), heads / pool.kv_heads()).ok_or_else(|| no_kernel("prompt attention", pool, heads))?;
+    launch_prompt(device, kernel, pool, q, heads, selection, out)
 }
 
-/// As [`attend_prompt`] by [`inexact_prompt_kernel`].
+fn no_kernel(name: &str, pool: &KvPool, heads: usize) -> GpuError {
+    let expected = format!("1 to {PROMPT_MAX_GROUP} query heads for each KV head, of a format with this kernel on this device");
+    refuse(name, expected, format!("{heads} heads, {} KV heads, {}", pool.kv_heads(), pool.kind().name()))
+}
+
+/// Runs [`prompt_kernel`] or [`inexact_prompt_kernel`] of the pool's format and group size.
 ///
 /// # Errors
-/// As [`attend_prompt`].
-pub fn attend_prompt_inexact(
+/// Another kernel, sizes that do not fit, or a driver's error.
+pub fn launch_prompt(
     device: &Device,
-    pool: &KvPool,
-    q: &Buffer<f32>,
-    heads: usize,
-    selection: &Selection<'_>,
-    out: &mut Buffer<f32>,
-) -> Result<()> {
-    launch(device, inexact_prompt_kernel, pool, q, heads, selection, out)
-}
-
-fn launch(
-    device: &Device,
-    choose: fn(&Device, KvKind, usize) -> Option<&'static str>,
+    kernel: &str,
     pool: &KvPool,
     q: &Buffer<f32>,
     heads: usize,
@@ -89,11 +84,10 @@ fn launch(
     out: &mut Buffer<f32>,
 ) -> Result<()> {
     let group = heads / pool.kv_heads();
-    let kernel = choose(device, pool.kind(), group).filter(|_| group > 0 && heads.is_multiple_of(pool.kv_heads()));
-    let kernel = kernel.ok_or_else(|| {
-        let expected = format!("1 to {PROMPT_MAX_GROUP} query heads for each KV head, of a format with a kernel on this device");
-        refuse("prompt attention", expected, format!("{heads} heads, {} KV heads, {}", pool.kv_heads(), pool.kind().name()))
-    })?;
+    let kernels = [prompt_kernel(device, pool.kind(), group), inexact_prompt_kernel(device, pool.kind(), group)];
+    if group == 0 || !heads.is_multiple_of(pool.kv_heads()) || !kernels.contains(&Some(kernel)) {
+        return Err(no_kernel(kernel, pool, heads));
+    }
     selection.check(kernel)?;
     need(kernel, "q", q.len(), selection.queries * heads * HEAD_DIM)?;
     need(kernel, "out", out.len(), selection.queries * heads * HEAD_DIM)?;

@@ -1,7 +1,7 @@
 //! `prompt_attn`: prompt attention of the published shapes.
 
 use super::{Limits, Timer, Timing};
-use crate::attention::{PageTable, Selection, attend_prompt, attend_prompt_inexact, inexact_prompt_kernel, prompt_kernel};
+use crate::attention::{PageTable, Selection, inexact_prompt_kernel, launch_prompt, prompt_kernel};
 use crate::device::Device;
 use crate::error::Result;
 use crate::parity::prompt_data::{CAP, HEADS, KV_HEADS, PromptData, SHAPES};
@@ -37,10 +37,10 @@ pub(super) fn prompt_attn_bench(device: &Device, numbers: &[usize], line: &mut d
             };
             // a side of int8 rows takes three int8 products a value, one of float rows one FMA
             let side = |kind| if kind == RowKind::Int8 { macs * 3.0 / limits.matrix_s8.max(1.0) } else { macs / limits.fma };
-            let t = timer.time(device, &mut |_| attend_prompt(device, &pool, &q, HEADS, &chosen, &mut out))?;
+            let t = timer.time(device, &mut |_| launch_prompt(device, kernel, &pool, &q, HEADS, &chosen, &mut out))?;
             row(kernel, t, side(kind.keys()) + side(kind.values()));
             if let Some(kernel) = inexact_prompt_kernel(device, kind, HEADS / KV_HEADS) {
-                let t = timer.time(device, &mut |_| attend_prompt_inexact(device, &pool, &q, HEADS, &chosen, &mut out))?;
+                let t = timer.time(device, &mut |_| launch_prompt(device, kernel, &pool, &q, HEADS, &chosen, &mut out))?;
                 row(kernel, t, 4.0 * macs / limits.matrix_f16.max(1.0));
             }
         }

@@ -202,6 +202,7 @@ fn gemm_parity_of(device: &Device, dtype: DType, full: bool, report: &mut dyn Fn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::products::repack::chains;
     use crate::shim::ShimSide;
 
     #[test]
@@ -218,15 +219,37 @@ mod tests {
         }
     }
 
+    /// Which cases of a format see a broken kernel, and whether each row of theirs has a block in every chain.
+    fn seen(device: &Device, dtype: DType, broken: &str) -> Vec<(String, bool, bool)> {
+        let mut cases = Vec::new();
+        gemm_parity_of(&device.with_defines(&[broken]), dtype, false, &mut |r| cases.push((r.case, r.differing > 0))).unwrap();
+        let shapes = if act_form(dtype) == ActForm::Q256 { &WIDE } else { &NARROW };
+        let full = shapes.iter().flat_map(|s| [s.blocks >= chains(dtype); GemmForm::ALL.len()]);
+        assert_eq!(cases.len(), shapes.len() * GemmForm::ALL.len());
+        cases.into_iter().zip(full).map(|((case, seen), full)| (case, seen, full)).collect()
+    }
+
     #[test]
     fn fewer_chains_are_seen() {
         let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
-        let broken = device.with_defines(&["STRATA_BROKEN"]);
         for dtype in [DType::Q8_0, DType::Q5_K] {
-            let mut seen = Vec::new();
-            gemm_parity_of(&broken, dtype, false, &mut |r| seen.push(r.differing > 0)).unwrap();
+            let seen = seen(&device, dtype, "STRATA_BROKEN=1");
             // all but the shape of a single block
-            assert!(seen.iter().filter(|s| **s).count() >= seen.len() / 2, "{dtype}: {seen:?}");
+            assert!(seen.iter().filter(|s| s.1).count() >= seen.len() / 2, "{dtype}: {seen:?}");
+        }
+    }
+
+    /// Chain 2 added before chain 1: seen by every form wherever chain 0 is not empty, since then three sums are added in another
+    /// order, and only there.
+    #[test]
+    fn swapped_chains_are_seen() {
+        let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
+        for dtype in [DType::Q8_0, DType::Q5_K] {
+            let cases = seen(&device, dtype, "STRATA_BROKEN=2");
+            assert!(cases.iter().any(|c| c.2) && cases.iter().any(|c| !c.2));
+            for (case, seen, full) in cases {
+                assert_eq!(seen, full, "{case}");
+            }
         }
     }
 }

@@ -200,6 +200,6 @@ mod tests {
     #[test]
     fn a_broken_append_is_seen() {
         let Some(device) = tools(Device::open("shim-cuda")) else { return };
-        assert!(totals(&device.with_defines(&["STRATA_BROKEN=3"]))[2] > 100);
+        assert!(totals(&device.with_defines(&["STRATA_BROKEN_SCALE"]))[2] > 100);
     }
 }

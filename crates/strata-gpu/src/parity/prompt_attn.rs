@@ -4,7 +4,7 @@ use super::attn_data::{HostPool, selection};
 use super::differing;
 use super::prompt_data::{CAP, HEADS, KV_HEADS, PromptData, SHAPES};
 use super::qsa_merge::KINDS;
-use crate::attention::{PageTable, Selection, attend_prompt, attend_prompt_inexact, inexact_prompt_kernel, prompt_kernel};
+use crate::attention::{PageTable, Selection, attend_prompt, inexact_prompt_kernel, launch_prompt, prompt_kernel};
 use crate::device::{Buffer, Device};
 use crate::error::Result;
 use strata_cpu::parity::rng::Rng;
@@ -97,7 +97,7 @@ fn published(device: &Device, kind: KvKind, ctx: usize, nq: usize, report: &mut 
     });
     if let Some(kernel) = inexact_prompt_kernel(device, kind, HEADS / KV_HEADS) {
         out.fill(0xa5)?;
-        attend_prompt_inexact(device, &pool, &device.upload(&data.q)?, HEADS, &chosen, &mut out)?;
+        launch_prompt(device, kernel, &pool, &device.upload(&data.q)?, HEADS, &chosen, &mut out)?;
         let (err64, failed) = gate(&data, &out.read()?);
         let case = format!("{kernel} (not exact: heads through the FP64 gate) ctx {ctx} nq {nq}");
         report(CaseReport { suite: SUITE, case, compared: heads_checked(&data), differing: failed, max_err64: Some(err64) });
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_broken_prompt_kernel_is_seen() {
         let Some(device) = tools(Device::open("shim-cuda")) else { return };
-        let (t, _) = totals(&device.with_defines(&["STRATA_BROKEN=1"]));
+        let (t, _) = totals(&device.with_defines(&["STRATA_BROKEN_PROMPT"]));
         assert!(t[2] > 1_000, "{t:?}");
     }
 }

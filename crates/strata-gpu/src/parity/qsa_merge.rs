@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn broken_kernels_are_seen() {
         let Some(device) = tools(Device::open("shim-cuda")) else { return };
-        for broken in ["STRATA_BROKEN=1", "STRATA_BROKEN=2"] {
+        for broken in ["STRATA_BROKEN_TREE", "STRATA_BROKEN_MERGE"] {
             let (t, _) = totals(&device.with_defines(&[broken]));
             assert!(t[2] > 1_000, "{broken}: {t:?}");
         }

@@ -3,7 +3,7 @@
 mod cache;
 mod clang;
 mod nvrtc;
-mod reach;
+pub(crate) mod reach;
 
 pub use cache::Cache;
 
