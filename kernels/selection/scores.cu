@@ -3,9 +3,9 @@
 //
 // The kernels of decode compute with some keys while as many are on their way: rows<N> and slots with four a wave, multi with
 // eight. 32 dots are reduced together: 31 exchanges instead of 160. That takes more
-// registers than the published kernels, which hold one key (gfx1201: multi 126 for 65, slots 76 for 38, rows<1..4> 76..135
-// and rows<5..8> 116..136 for 39..167; warp 24 as published, tail 25 for 21: its four heads are reduced together too). On
-// sm_90 they are held to what 2 (rows<3..8>, multi), 3 (rows<2>) or 4 (rows<1>, slots) workgroups a multiprocessor leave:
+// registers than the published kernels, which hold one key (gfx1201: multi 126 for 65, slots 76 for 38, rows<1..3> 76..115
+// and rows<4..8> 98..136 for 39..167; warp 24 as published, tail 25 for 21: its four heads are reduced together too). On
+// sm_90 they are held to what 2 (multi, other rows), 3 (rows<2>, rows<4>) or 4 (rows<1>, slots) workgroups a multiprocessor leave:
 // 122..128, 80 and 64. Nothing spills.
 #include "selection/scores.cuh"
 
@@ -153,9 +153,9 @@ DEVICE f32 halve_quad(const F4 (&quad)[4], const F4 (&heads)[4]) {
 
 // The same for a number of queries known to the compiler; queries stay in registers, and a wave computes with four keys
 // while the next four are on their way. Queries go by twos: a quad and two queries are 32 dots, and level 1 of the tree
-// leaves the one of its number's parity in each lane. More than four queries are dealt to two waves, which read the same keys.
+// leaves the one of its number's parity in each lane. Four queries and more are dealt to two waves, which read the same keys.
 template <int N> struct Rows {
-    static constexpr int PARTS = N > 4 ? 4 : N > 2 ? 2 : 1, MINE = (N + PARTS - 1) / PARTS, PAIRS = (MINE + 1) / 2, KEYS = 32 / PARTS;
+    static constexpr int PARTS = N > 3 ? 2 : 1, MINE = (N + PARTS - 1) / PARTS, PAIRS = (MINE + 1) / 2, KEYS = 32 / PARTS;
     F4 heads[MINE][4];
     i32 limit[PAIRS];  // blocks that a lane stores of its query of a pair
     f32* out;
@@ -222,12 +222,12 @@ template <int N> DEVICE void score_rows(const f32* RESTRICT pooled, const f32* R
     }
 ROWS(1, 4)
 ROWS(2, 3)
-ROWS(3, 3)
+ROWS(3, 2)
 ROWS(4, 3)
-ROWS(5, 3)
-ROWS(6, 3)
-ROWS(7, 3)
-ROWS(8, 3)
+ROWS(5, 2)
+ROWS(6, 2)
+ROWS(7, 2)
+ROWS(8, 2)
 #undef ROWS
 
 // Queries of different sequences: query i scores the keys at pooled[i] (addresses) with dead[i]. Grid (any, queries).

@@ -214,16 +214,16 @@ pub fn score_slots(device: &Device, pooled: &Buffer<u64>, dead: &Buffer<u64>, s:
 
 /// Workgroups of a unit that the registers of a rows kernel leave room for.
 const fn rows_per_unit(queries: usize) -> usize {
-    if queries > 1 { 3 } else { 4 }
+    match queries {
+        0..=1 => 4,
+        2 | 4 => 3,
+        _ => 2,
+    }
 }
 
-/// Blocks of a step of a rows kernel: four a wave, or four for two or four waves that share the queries.
+/// Blocks of a step of a rows kernel: four a wave, or four for two waves that share the queries.
 const fn rows_step(queries: usize) -> usize {
-    match queries {
-        0..=2 => 32,
-        3..=4 => 16,
-        _ => 8,
-    }
+    if queries > 3 { 16 } else { 32 }
 }
 
 /// Workgroups of a grid that strides over steps of `step` blocks: as many as run at once, or as there can be steps (one is the tails').
