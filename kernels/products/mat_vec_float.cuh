@@ -35,7 +35,7 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
     u32 at = 0;
     // the loads of several groups are under way before the first is used
     constexpr int ahead = COLS == 1 ? 8 : COLS < 8 ? 2 : 1;
-    if (aligned)
+    if (aligned) {
         for (; at + ahead * group <= n_in; at += ahead * group) {
             U4 q[ahead];
             UNROLL for (int d = 0; d < ahead; d++) q[d] = load_once((const U4*)(w + (at + d * group) * sizeof(typename W::Word) + l * 16u));
@@ -47,6 +47,7 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
                 }
             }
         }
+    }
     for (; at + group <= n_in; at += group) {
         const u8* from = w + at * sizeof(typename W::Word) + l * 16u;
         u32 v[4];
