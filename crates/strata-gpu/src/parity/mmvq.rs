@@ -321,6 +321,7 @@ mod tests {
     fn other_chains_are_seen() {
         let Some(all) = cases("shim-cuda", mmvq_multi_parity_broken) else { return };
         assert_eq!(all.len(), 18); // two breaks, four and five variants
-        assert!(all.iter().all(|c| c.differing > 10), "{all:?}");
+        // a variant of one column has twenty outputs, of which few change by another order of three sums
+        assert!(all.iter().all(|c| c.differing > 2), "{all:?}");
     }
 }
