@@ -22,52 +22,85 @@ struct WeightBF16 {
     static __device__ inline f32 one(u16 v) { return float_of_bf16(v); }
 };
 
-// out[t][row] = W x_t for `live` of COLS columns, the rest repeat the last; rows of x are n_in apart, rows of out out_stride.
+// A tile of activations in shared memory: [column][thread of a row][its values in order], lines apart so that eight threads, which
+// read 16 bytes each, meet in no bank.
+template <int COLS> struct FloatTile {
+    static constexpr u32 VALUES = 4096u / COLS, LINE = VALUES / 8u + 4u;
+    f32 x[COLS][8][LINE];
+};
+// Stages values `from` on of the columns; those past the end stay as they are.
+template <int COLS> DEVICE void stage_floats(FloatTile<COLS>& tile, const f32* RESTRICT x, u32 from, u32 n_in, u32 live) {
+    const u32 count = smaller(n_in - from, FloatTile<COLS>::VALUES);
+    UNROLL for (int t = 0; t < COLS; t++) {
+        const f32* column = x + (u64)smaller((u32)t, live - 1u) * n_in + from;
+        for (u32 i = thread_x(); i < count; i += 128u) tile.x[t][i & 7u][i >> 3] = column[i];
+    }
+}
+
+// out[t][row] = W x_t for the columns of a group of the grid's y, COLS each of `live`; those beyond repeat the last. Rows of x are n_in
+// apart, rows of out out_stride. A thread loads its weights far ahead: there are few threads where rows are few.
 template <class W, int COLS>
 DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) {
-    constexpr u32 group = W::EACH * 8u;
+    typedef FloatTile<COLS> T;
+    SHARED(T, shared, [1]);
+    T& tile = shared[0];
+    constexpr u32 group = W::EACH * 8u, ahead = COLS == 1 ? 16 : COLS < 8 ? 8 : 4;
+    static_assert(T::VALUES % (group * ahead) == 0, "tiles are whole rounds of loads");
+    const u32 first = block_y() * COLS;
+    x += (u64)first * n_in, out += (u64)first * out_stride, live = smaller(live - first, (u32)COLS);
     const u32 row = (block_x() * 4u + wave()) * 4u + (lane() >> 3), l = lane() & 7u;
     const u8* w = weights + (u64)smaller(row, n_out - 1u) * n_in * sizeof(typename W::Word);
-    const bool aligned = n_in * (u32)sizeof(typename W::Word) % 16u == 0;
-    const f32* column[COLS];
-    UNROLL for (int t = 0; t < COLS; t++) column[t] = x + (u64)smaller((u32)t, live - 1u) * n_in;
     f32 partial[COLS] = {};
     u32 at = 0;
-    // the loads of several groups are under way before the first is used
-    constexpr int ahead = COLS == 1 ? 8 : COLS < 8 ? 2 : 1;
-    if (aligned) {
-        for (; at + ahead * group <= n_in; at += ahead * group) {
-            U4 q[ahead];
-            UNROLL for (int d = 0; d < ahead; d++) q[d] = load_once((const U4*)(w + (at + d * group) * sizeof(typename W::Word) + l * 16u));
-            UNROLL for (int d = 0; d < ahead; d++) {
-                const u32 v[4] = {q[d].x, q[d].y, q[d].z, q[d].w};
-                UNROLL for (int k = 0; k < (int)W::EACH; k++) {
-                    const f32 value = W::value(v, k);
-                    UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at + d * group + 8u * k + l], partial[t]);
+    if (n_in * (u32)sizeof(typename W::Word) % 16u == 0 && n_in >= group) {
+        const U4* from = (const U4*)w + l;  // a group of a row is eight times 16 bytes
+        const u32 groups = n_in / group;
+        U4 next[ahead];
+        UNROLL for (u32 d = 0; d < ahead; d++) {
+            if (d < groups) next[d] = load_once(from + 8u * d);
+        }
+        for (u32 g = 0; g < groups; g += ahead) {
+            if (g * group % T::VALUES == 0) {
+                barrier();  // nobody reads the tile before
+                stage_floats<COLS>(tile, x, g * group, n_in, live);
+                barrier();
+            }
+            UNROLL for (u32 d = 0; d < ahead; d++) {
+                const u32 v[4] = {next[d].x, next[d].y, next[d].z, next[d].w};
+                if (g + d + ahead < groups) next[d] = load_once(from + 8u * (g + d + ahead));
+                if (g + d >= groups) continue;
+                const u32 line = (g + d) * group % T::VALUES / 8u;
+                UNROLL for (int k = 0; k < (int)W::EACH; k += 4) {
+                    F4 a[COLS];
+                    UNROLL for (int t = 0; t < COLS; t++) a[t] = *(const F4*)&tile.x[t][l][line + k];
+                    UNROLL for (int t = 0; t < COLS; t++) {
+                        partial[t] = fma_(W::value(v, k), a[t].x, partial[t]);
+                        partial[t] = fma_(W::value(v, k + 1), a[t].y, partial[t]);
+                        partial[t] = fma_(W::value(v, k + 2), a[t].z, partial[t]);
+                        partial[t] = fma_(W::value(v, k + 3), a[t].w, partial[t]);
+                    }
                 }
             }
         }
-    }
-    for (; at + group <= n_in; at += group) {
-        const u8* from = w + at * sizeof(typename W::Word) + l * 16u;
-        u32 v[4];
-        if (aligned) {
-            const U4 q = load_once((const U4*)from);
-            v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
-        } else {
+        at = groups * group;
+    } else {
+        // short rows, or of a length that leaves pieces at no round addresses
+        for (; at + group <= n_in; at += group) {
+            const u8* from = w + at * sizeof(typename W::Word) + l * 16u;
+            u32 v[4];
             UNROLL for (int i = 0; i < 4; i++) {
                 if constexpr (W::EACH == 4) v[i] = ((const u32*)from)[i];
                 else v[i] = ((const u16*)from)[2 * i] | (u32)((const u16*)from)[2 * i + 1] << 16;
             }
-        }
-        UNROLL for (int k = 0; k < (int)W::EACH; k++) {
-            const f32 value = W::value(v, k);
-            UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at + 8u * k + l], partial[t]);
+            UNROLL for (int k = 0; k < (int)W::EACH; k++) {
+                const f32 value = W::value(v, k);
+                UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, x[(u64)smaller((u32)t, live - 1u) * n_in + at + 8u * k + l], partial[t]);
+            }
         }
     }
     for (at += l; at < n_in; at += 8u) {
         const f32 value = W::one(((const typename W::Word*)w)[at]);
-        UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, column[t][at], partial[t]);
+        UNROLL for (int t = 0; t < COLS; t++) partial[t] = fma_(value, x[(u64)smaller((u32)t, live - 1u) * n_in + at], partial[t]);
     }
     UNROLL for (int t = 0; t < COLS; t++) {
         f32 y = partial[t];
@@ -78,8 +111,8 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
     }
 }
 #define MAT_VEC_FLOAT(weight, name, cols)                                                                                            \
-    KERNEL_OCC(128, 4)                                                                                                               \
+    KERNEL_OCC(128, 3)                                                                                                               \
     mat_vec_##name##_c##cols(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) { \
         mat_vec_float<weight, cols>(weights, x, out, n_in, n_out, out_stride, live);                                                       \
     }
-#define MAT_VEC_FLOAT_ALL(weight, name) MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 2) MAT_VEC_FLOAT(weight, name, 4) MAT_VEC_FLOAT(weight, name, 8)
+#define MAT_VEC_FLOAT_ALL(weight, name) MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 4) MAT_VEC_FLOAT(weight, name, 8)

@@ -208,6 +208,7 @@ impl VariantTable {
 /// Columns of the kernel that serves `columns`.
 fn kernel_columns(dtype: DType, columns: usize) -> usize {
     match columns {
+        2 if dtype.is_float() => 4,
         3 => 4,
         5 | 6 if !dtype.is_float() => 6,
         5..=7 => 8,
@@ -321,10 +322,13 @@ fn launch(
     let out_at = out.arg_at(out_row * w.n_out);
     let (n_out, stride) = (Arg::U32(w.n_out as u32), Arg::U32(w.n_out as u32));
     if acts.form == ActForm::F32 {
-        let grid = Grid { groups: [w.n_out.div_ceil(16) as u32, 1, 1], threads: THREADS, shared: 0, cluster: 1 };
+        // few rows leave multiprocessors idle: then each column has workgroups of its own, and its weights come from the L2
+        let rows = w.n_out.div_ceil(16) as u32;
+        let together = if rows < 2 * units { 1 } else { kernel_columns(w.dtype, columns) };
+        let grid = Grid { groups: [rows, columns.div_ceil(together) as u32, 1], threads: THREADS, shared: 0, cluster: 1 };
         let x = acts.floats.arg_at(first * w.n_in);
         let args = [w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride, (columns as u32).into()];
-        let name = format!("mat_vec_{}_c{}", w.dtype.name().to_lowercase(), kernel_columns(w.dtype, columns));
+        let name = format!("mat_vec_{}_c{together}", w.dtype.name().to_lowercase());
         return device.launch(&name, grid, &args);
     }
     let ids = experts.map_or(1, |(ids, _)| ids.len());

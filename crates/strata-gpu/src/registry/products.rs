@@ -25,7 +25,7 @@ macro_rules! table {
             )*
             $(mat_vec!($two, "4_r2"),)*
             $(mat_vec!($matrix, "8_matrix").needs(Needs::Cuda(75)),)*
-            $(mat_vec!($float, "1", float), mat_vec!($float, "2", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
+            $(mat_vec!($float, "1", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
         ]
     };
 }
