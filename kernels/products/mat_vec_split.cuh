@@ -19,7 +19,7 @@ template <class F, int COLS> struct Split {
     static constexpr bool SUMS = F::MINIMA && COLS > 1;               // of the activations' parts, in shared memory
     // Groups a multiprocessor holds: with 7, ten experts of 640 rows, or of 2560 narrow ones, are all at work at one time.
 #if STRATA_CUDA && STRATA_SM < 800  // whose code takes more registers
-    static constexpr int HELD = COLS == 1 ? 5 : 4;
+    static constexpr int HELD = COLS == 1 && !LARGE ? 5 : 4;
 #else
     static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 7) : LARGE ? 4 : 5;
 #endif
@@ -32,6 +32,7 @@ template <class F, int COLS> struct Share {
     f32 scale[Split<F, COLS>::OWN];
     i32 sum[Split<F, COLS>::PARTS];  // of one column, where there are minima
 };
+template <class F, int COLS> using SplitChains = f32[Split<F, COLS>::EACH][Split<F, COLS>::OWN];
 // Where a lane's blocks lie. Steps that hold a block of every chain have their pieces at distances that the compiler knows.
 template <class F, int COLS> struct SplitWalk {
     const u8* group[2];  // of eight rows
@@ -76,8 +77,7 @@ DEVICE void sum_lanes(i32 (&sum)[4], u32 q) {
 }
 // Adds a block to the chains of its rows.
 template <class F, int COLS>
-DEVICE void add_share(f32 (&chain)[Split<F, COLS>::EACH][Split<F, COLS>::OWN], const Share<F, COLS>& b, const SplitActs<COLS>& acts, u32 q,
-                      const u32* table) {
+DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, const SplitActs<COLS>& acts, u32 q, const u32* table) {
     typedef Split<F, COLS> S;
     typename F::Head head[S::EACH];
     UNROLL for (int i = 0; i < S::EACH; i++) head[i] = F::opened(b.head[i]);
@@ -202,7 +202,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
         const u64 at = (u64)(u32)expert * groups + smaller(group, groups - 1u);  // rows beyond the end repeat the last
         walk.group[i] = weights + at * (GROUP_ROWS * F::BYTES) * blocks;
     }
-    f32 chain[S::EACH][S::OWN] = {};
+    SplitChains<F, COLS> chain = {};
 #if STRATA_BROKEN == 2
     split_stage<F, COLS>(staged, codes, sums, begin, end, blocks, live, table, values);
     async_wait<0>();
@@ -216,7 +216,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
         there.sums = sums + (s - step) * F::PARTS + q;
         Share<F, COLS> one;
         load_share<F>(one, there, step, at.count, at.slot, q);
-        add_share<F>(chain, one, acts_from<F>(acts, s), q, table);
+        add_share<F, COLS>(chain, one, acts_from<F>(acts, s), q, table);
     }
 #else
     // of the chains with one block more, as many lie before c as its start is late
@@ -237,12 +237,12 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     for (u32 t = 0; t < full; t += 2u) {
         UNROLL for (u32 d = 0; d < 2; d++) {
             if (t + d < full) {
-                add_share<F>(chain, now[d], acts_from<F>(acts, t + d), q, table);
+                add_share<F, COLS>(chain, now[d], acts_from<F>(acts, t + d), q, table);
                 if (t + d + 2u < full) load_full<F>(now[d], walk, t + d + 2u, q);
             }
         }
     }
-    if (longer) add_share<F>(chain, more_share, acts_from<F>(acts, full), q, table);
+    if (longer) add_share<F, COLS>(chain, more_share, acts_from<F>(acts, full), q, table);
 #endif
     // chains of column t of row i: [t][chain][row]
     if (COLS > 1 || q == 0u) {
