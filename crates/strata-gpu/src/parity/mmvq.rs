@@ -112,7 +112,7 @@ pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(Cas
         odd_shapes(device, full, dtype, report)?;
         if dtype.is_float() {
             // enough rows that columns share a workgroup, more values than it stages at a time
-            widths(device, full, dtype, 1_096, 32 * device.info().units as usize + 5, &Variant::ALL, report)?;
+            widths(device, dtype, 1_096, 32 * device.info().units as usize + 5, &Variant::ALL, tested(full), report)?;
         } else {
             experts(device, full, dtype, report)?;
         }
