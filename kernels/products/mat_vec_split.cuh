@@ -17,6 +17,8 @@ template <class F, int COLS> struct Split {
     static constexpr u32 APART = 4u / WAVES * GROUP_ROWS, ROWS = APART * EACH;  // between a thread's rows, and rows of a workgroup
     static constexpr u32 STEP = F::CHAINS * GROUP_ROWS * F::BYTES;    // bytes of a full step of the layout
     static constexpr bool SUMS = F::MINIMA && COLS > 1;               // of the activations' parts, in shared memory
+    // Waves of the same chains: of one column each has its own copy of the activations and waits for no other.
+    static constexpr u32 SHARERS = COLS == 1 ? 1u : 4u / WAVES;
     // Groups a multiprocessor holds: with 7, ten experts of 640 rows, or of 2560 narrow ones, are all at work at one time.
 #if STRATA_CUDA && STRATA_SM < 800  // whose code takes more registers
     static constexpr int HELD = COLS == 1 && !LARGE ? 5 : 4;
@@ -126,7 +128,7 @@ DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, cons
 #endif
 // Distance of columns of part sums in shared memory: an odd multiple of 16 bytes, so that lanes of four columns meet in few banks.
 template <class F> DEVICE u32 sums_apart(u32 blocks) { return blocks * F::PARTS + 4u; }
-// Activations of the wave's chains, which no other wave reads, for `live` columns, and the table, which all waves read.
+// Activations of the wave's chains for `live` columns, or its part of what it shares, and the table, which all waves read.
 template <class F, int COLS>
 DEVICE void split_stage(u8* to, const i8* codes, const i32* sums, u32 first, u32 last, u32 blocks, u32 live, u32* table, const u32* values) {
     if constexpr (F::TABLE > 0) {
@@ -134,14 +136,16 @@ DEVICE void split_stage(u8* to, const i8* codes, const i32* sums, u32 first, u32
             if (i + thread_x() < F::TABLE / 4u) async_copy16((U4*)table + i + thread_x(), (const U4*)values + i + thread_x());
         }
     }
-    constexpr u32 words = F::WIDTH / 16u, pairs = F::PARTS / 4u;
+    typedef Split<F, COLS> S;
+    constexpr u32 words = F::WIDTH / 16u, pairs = F::PARTS / 4u, stride = 32u * S::SHARERS;
+    const u32 mine = lane() + (S::SHARERS > 1 ? wave() / S::WAVES * 32u : 0u);
     NO_UNROLL for (u32 t = 0; t < (COLS == 1 ? 1u : live); t++) {
         const u32 column = t * blocks * words;
-        NO_UNROLL for (u32 i = first * words + lane(); i < last * words; i += 32u)
+        NO_UNROLL for (u32 i = first * words + mine; i < last * words; i += stride)
             async_copy16((U4*)to + column + i, (const U4*)codes + column + i);
-        if constexpr (Split<F, COLS>::SUMS) {
+        if constexpr (S::SUMS) {
             U4* sums_to = (U4*)(to + live * blocks * F::WIDTH) + t * (sums_apart<F>(blocks) / 4u);
-            NO_UNROLL for (u32 i = first * pairs + lane(); i < last * pairs; i += 32u)
+            NO_UNROLL for (u32 i = first * pairs + mine; i < last * pairs; i += stride)
                 async_copy16(sums_to + i, (const U4*)sums + t * blocks * pairs + i);
         }
     }
@@ -170,7 +174,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     u32* table = (u32*)shared;
     f32* chains = (f32*)(shared + F::TABLE * 4u);
     const u32 copy = COLS == 1 ? blocks * F::WIDTH : live * (blocks * F::WIDTH + (S::SUMS ? sums_apart<F>(blocks) * 4u : 0u));
-    u8* staged = shared + F::TABLE * 4u + COLS * F::CHAINS * S::ROWS * 4u + wave() / S::WAVES * copy;
+    u8* staged = shared + F::TABLE * 4u + COLS * F::CHAINS * S::ROWS * 4u + wave() / S::WAVES / S::SHARERS * copy;
     // the wave's chains low, low + 1, ...
     const u32 low = wave() % S::WAVES * S::WAVE_CHAINS;
     u32 begin, end, first, last;
@@ -231,7 +235,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     split_stage<F, COLS>(staged, codes, sums, begin, end, blocks, live, table, values);
 #endif
     async_wait<0>();
-    if constexpr (F::TABLE > 0) barrier();
+    if constexpr (F::TABLE > 0 || S::SHARERS > 1) barrier();
     else wave_sync();
     acts = acts_from<F>(acts, first);
     for (u32 t = 0; t < full; t += 2u) {

@@ -217,12 +217,13 @@ fn act_bytes(dtype: DType, n_in: usize, columns: usize) -> usize {
 }
 
 /// Rows of a workgroup of the split variant and its bytes of shared memory (`Split` in `mat_vec_split.cuh`): chains, the table, and the
-/// activations of a group of columns for each wave that walks the same chains.
+/// activations of a group of columns, for one column twice where two waves walk the same chains.
 fn split_sizes(dtype: DType, n_in: usize, columns: usize) -> (usize, usize) {
     let (rows, copies) = match (dtype, dtype.block_len()) {
+        (_, 256) => (8, 1),
+        _ if columns > 1 => (16, 1),
         (DType::Q8_0, _) => (16, 2),
-        (_, 32) => (if columns == 1 { 32 } else { 16 }, 2),
-        _ => (8, 1),
+        _ => (32, 2),
     };
     let sums = if minima(dtype) && columns > 1 { n_in / 8 + 16 } else { 0 };
     let live = columns.div_ceil(columns.div_ceil(SPLIT_COLUMNS));
