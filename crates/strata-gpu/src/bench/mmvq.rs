@@ -4,7 +4,7 @@ use super::{Timer, Timing, read_time, rotations};
 use crate::device::{Buffer, Device};
 use crate::error::{GpuError, Result};
 use crate::products::repack::repack;
-use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
+use crate::products::{DeviceActs, DeviceWeights, MAX_COLUMNS, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 use strata_cpu::parity::rng::Rng;
 use strata_ops::matmul::ActForm;
 use strata_quant::DType;
@@ -97,7 +97,7 @@ fn fastest(times: &[(Variant, Timing)]) -> Option<(Variant, Timing)> {
     times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)).copied()
 }
 
-/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to four columns.
+/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to eight columns.
 ///
 /// # Errors
 /// Not enough memory, or a driver's error.
@@ -105,7 +105,7 @@ pub fn tune_variants(device: &Device, matrices: &[(DType, usize, usize)]) -> Res
     let mut entries = Vec::new();
     for &(dtype, n_in, n_out) in matrices {
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
-        for columns in 1..=4 {
+        for columns in 1..=MAX_COLUMNS {
             let variant = fastest(&case.times(device, Timer::default(), columns)?).map(|(variant, _)| variant);
             entries.extend(variant.map(|variant| VariantEntry { dtype, columns, n_out, variant }));
         }
