@@ -28,27 +28,38 @@ template <int COLS> struct FloatTile {
     static constexpr u32 VALUES = 4096u / COLS, LINE = VALUES / 8u + 4u;
     f32 x[COLS][8][LINE];
 };
-// Stages values `from` on of the columns; those past the end stay as they are.
-template <int COLS> DEVICE void stage_floats(FloatTile<COLS>& tile, const f32* RESTRICT x, u32 from, u32 n_in, u32 live) {
+// Stages values `from` on of the columns, whose number is a multiple of four; those past the end stay as they are.
+template <int COLS, u32 THREADS> DEVICE void stage_floats(FloatTile<COLS>& tile, const f32* RESTRICT x, u32 from, u32 n_in, u32 live) {
+    constexpr u32 batch = THREADS == 32 ? 8 : 2;  // loads that a thread has under way
     const u32 count = smaller(n_in - from, FloatTile<COLS>::VALUES);
-    UNROLL for (int t = 0; t < COLS; t++) {
+    NO_UNROLL for (int t = 0; t < COLS; t++) {
         const f32* column = x + (u64)smaller((u32)t, live - 1u) * n_in + from;
-        for (u32 i = thread_x(); i < count; i += 128u) tile.x[t][i & 7u][i >> 3] = column[i];
+        NO_UNROLL for (u32 at = 4u * thread_x(); at < count; at += 4u * THREADS * batch) {
+            F4 v[batch];
+            UNROLL for (u32 i = 0; i < batch; i++) {
+                if (at + 4u * THREADS * i < count) v[i] = *(const F4*)(column + at + 4u * THREADS * i);
+            }
+            UNROLL for (u32 i = 0; i < batch; i++) {
+                const u32 first = at + 4u * THREADS * i, l = first & 7u, n = first >> 3;
+                if (first >= count) continue;
+                tile.x[t][l][n] = v[i].x, tile.x[t][l + 1u][n] = v[i].y, tile.x[t][l + 2u][n] = v[i].z, tile.x[t][l + 3u][n] = v[i].w;
+            }
+        }
     }
 }
 
 // out[t][row] = W x_t for the columns of a group of the grid's y, COLS each of `live`; those beyond repeat the last. Rows of x are n_in
 // apart, rows of out out_stride. A thread loads its weights far ahead: there are few threads where rows are few.
-template <class W, int COLS>
+template <class W, int COLS, u32 THREADS>
 DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) {
     typedef FloatTile<COLS> T;
     SHARED(T, shared, [1]);
     T& tile = shared[0];
-    constexpr u32 group = W::EACH * 8u, ahead = COLS == 1 ? 16 : COLS < 8 ? 8 : 4;
+    constexpr u32 group = W::EACH * 8u, ahead = THREADS == 32 ? 32 : COLS == 1 ? 16 : COLS < 8 ? 8 : 4;
     static_assert(T::VALUES % (group * ahead) == 0, "tiles are whole rounds of loads");
     const u32 first = block_y() * COLS;
     x += (u64)first * n_in, out += (u64)first * out_stride, live = smaller(live - first, (u32)COLS);
-    const u32 row = (block_x() * 4u + wave()) * 4u + (lane() >> 3), l = lane() & 7u;
+    const u32 row = (block_x() * (THREADS / 32u) + wave()) * 4u + (lane() >> 3), l = lane() & 7u;
     const u8* w = weights + (u64)smaller(row, n_out - 1u) * n_in * sizeof(typename W::Word);
     f32 partial[COLS] = {};
     u32 at = 0;
@@ -62,7 +73,7 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
         for (u32 g = 0; g < groups; g += ahead) {
             if (g * group % T::VALUES == 0) {
                 barrier();  // nobody reads the tile before
-                stage_floats<COLS>(tile, x, g * group, n_in, live);
+                stage_floats<COLS, THREADS>(tile, x, g * group, n_in, live);
                 barrier();
             }
             UNROLL for (u32 d = 0; d < ahead; d++) {
@@ -110,9 +121,12 @@ DEVICE void mat_vec_float(const u8* RESTRICT weights, const f32* RESTRICT x, f32
         if (l == 0 && row < n_out && (u32)t < live) out[(u64)t * out_stride + row] = y;
     }
 }
-#define MAT_VEC_FLOAT(weight, name, cols)                                                                                            \
-    KERNEL_OCC(128, 3)                                                                                                               \
-    mat_vec_##name##_c##cols(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) { \
-        mat_vec_float<weight, cols>(weights, x, out, n_in, n_out, out_stride, live);                                                       \
+#define MAT_VEC_FLOAT(weight, name, cols, threads)                                                                                  \
+    KERNEL_OCC(threads, threads == 32 ? 8 : 3)                                                                                              \
+    mat_vec_##name(const u8* RESTRICT weights, const f32* RESTRICT x, f32* RESTRICT out, u32 n_in, u32 n_out, u32 out_stride, u32 live) { \
+        mat_vec_float<weight, cols, threads>(weights, x, out, n_in, n_out, out_stride, live);                                                       \
     }
-#define MAT_VEC_FLOAT_ALL(weight, name) MAT_VEC_FLOAT(weight, name, 1) MAT_VEC_FLOAT(weight, name, 4) MAT_VEC_FLOAT(weight, name, 8)
+// Few rows are spread over as many multiprocessors as go, by groups of one wave.
+#define MAT_VEC_FLOAT_ALL(weight, name)                                                        \
+    MAT_VEC_FLOAT(weight, name##_c1_split, 1, 32) MAT_VEC_FLOAT(weight, name##_c1, 1, 128)      \
+    MAT_VEC_FLOAT(weight, name##_c4, 4, 128) MAT_VEC_FLOAT(weight, name##_c8, 8, 128)

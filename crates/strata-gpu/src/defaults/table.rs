@@ -31,6 +31,15 @@ pub static TABLE: &[Entry] = &[
         value: "15",
         kernels: &["qsa_scores_rows1", "qsa_scores_rows2", "qsa_scores_rows3", "qsa_scores_rows4"],
     },
+    // measured on an H200: up to 63 queries leave a multiprocessor too few workgroups of whole queries, and chunks are faster
+    Entry {
+        archs: &["sm_90a"],
+        switch: "attention.prompt_min",
+        value: "64",
+        kernels: &["attn_chunk_fp16", "attn_chunk_int8_tiles8", "attn_chunk_q4_0", "attn_chunk_k8v4_tiles8"],
+    },
+    // measured there too: the clusters' exchanges cost two microseconds, which 8,192 blocks do not take one workgroup
+    Entry { archs: &["sm_90a"], switch: "topk.cluster_solo", value: "8192", kernels: &["qsa_topk_cluster9", "qsa_topk_cluster17"] },
     // 1,024 threads of short rows wait for each other longer than 256 read the scores anew
     Entry { archs: RDNA4, switch: "topk.reg_min", value: "4096", kernels: &["qsa_topk_ref"] },
     Entry { archs: RDNA3_LARGE, switch: "topk.reg_min", value: "7168", kernels: &["qsa_topk_ref"] },

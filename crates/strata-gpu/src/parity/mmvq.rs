@@ -302,7 +302,7 @@ mod tests {
     }
 
     fn exact(side: &str) {
-        for (suite, expected) in [(quantize_parity as SuiteFn, 2), (mmvq_multi_parity, 34)] {
+        for (suite, expected) in [(quantize_parity as SuiteFn, 2), (mmvq_multi_parity, 37)] {
             let Some(all) = cases(side, suite) else { return };
             assert_eq!(all.len(), expected);
             let wrong: Vec<_> = all.iter().filter(|c| c.differing > 0 || c.compared == 0).collect();

@@ -209,13 +209,14 @@ fn launch(
     let out_at = out.arg_at(out_row * w.n_out);
     let (n_out, stride) = (Arg::U32(w.n_out as u32), Arg::U32(w.n_out as u32));
     if acts.form == ActForm::F32 {
-        // few rows leave multiprocessors idle: then each column has workgroups of its own, and its weights come from the L2
-        let rows = w.n_out.div_ceil(16) as u32;
-        let together = if rows < 2 * units { 1 } else { float_columns(columns) };
-        let grid = Grid { groups: [rows, columns.div_ceil(together) as u32, 1], threads: THREADS, shared: 0, cluster: 1 };
+        // few rows leave multiprocessors idle: then a group has four rows instead of sixteen, and of one column
+        let split = w.n_out.div_ceil(16) < 2 * units as usize;
+        let (rows, threads, together) = if split { (4, 32, 1) } else { (16, THREADS, float_columns(columns)) };
+        let groups = [w.n_out.div_ceil(rows) as u32, columns.div_ceil(together) as u32, 1];
+        let grid = Grid { groups, threads, shared: 0, cluster: 1 };
         let x = acts.floats.arg_at(first * w.n_in);
         let args = [w.bytes.arg(), x, out_at, (w.n_in as u32).into(), n_out, stride, (columns as u32).into()];
-        let name = format!("mat_vec_{}_c{together}", w.dtype.name().to_lowercase());
+        let name = format!("mat_vec_{}_c{together}{}", w.dtype.name().to_lowercase(), if split { "_split" } else { "" });
         return device.launch(&name, grid, &args);
     }
     let limit = device.info().shared_bytes;

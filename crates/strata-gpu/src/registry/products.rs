@@ -11,7 +11,10 @@ macro_rules! mat_vec {
         kernel(concat!("mat_vec_", $format, "_c", $variant), concat!("products/mat_vec/", $format, ".cu"), BLOCKS, 128)
     };
     ($format:literal, $columns:literal, float) => {
-        kernel(concat!("mat_vec_", $format, "_c", $columns), "products/mat_vec/floats.cu", FLOATS, 128)
+        mat_vec!($format, $columns, float, 128)
+    };
+    ($format:literal, $columns:literal, float, $threads:literal) => {
+        kernel(concat!("mat_vec_", $format, "_c", $columns), "products/mat_vec/floats.cu", FLOATS, $threads)
     };
 }
 macro_rules! table {
@@ -23,7 +26,7 @@ macro_rules! table {
             mat_vec!("q5_k", "1_r1"),
             $(mat_vec!($rows, "2_r1"), mat_vec!($rows, "4_r2"), mat_vec!($rows, "8_r1"),)*
             $(mat_vec!($matrix, "8_matrix").needs(Needs::Cuda(75)),)*
-            $(mat_vec!($float, "1", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
+            $(mat_vec!($float, "1_split", float, 32), mat_vec!($float, "1", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
         ]
     };
 }

@@ -262,14 +262,14 @@ impl Found<'_> {
         }
         self.keep("topk.cluster_queries", most);
         let mut times = Vec::new();
-        for whole in [512, 1_024, 2_048, 4_096, 8_192].into_iter().filter(|n| *n < plan.blocks) {
+        for whole in [1_024, 2_048, 4_096, 8_192, 16_384, 32_768].into_iter().filter(|n| *n < plan.blocks) {
             let time = |solo| self.topk_time(cluster, 1, plan.blocks, whole, &TopkTable { cluster_solo: solo, ..alone });
             let (one, all) = (time(i32::MAX as usize)?, time(0)?);
             self.tell("decode top-k, whole blocks", whole, &[("one of the cluster", one), ("all", all)]);
             times.push((whole, one, all));
         }
-        if let Some(at) = threshold(&times) {
-            self.keep("topk.cluster_solo", at);
+        if let Some(most) = times.iter().rfind(|(_, one, all)| *one < MARGIN * *all) {
+            self.keep("topk.cluster_solo", most.0);
         }
         Ok(())
     }
