@@ -94,10 +94,10 @@ template <class F, int ROWS, int depth> DEVICE void load_blocks(Blocks<F, ROWS, 
 
 // Adds parts to the sums of a block; `acts` are their codes in column 0, columns are `column` bytes apart.
 template <class F, int COLS, int ROWS, int parts>
-DEVICE void add_parts(i32 (&isum)[ROWS][COLS], const Blocks<F, ROWS, parts>& b, const u8* acts, u32 column, const u32* table) {
+DEVICE void add_parts(i32 (&isum)[ROWS][COLS], const Blocks<F, ROWS, parts>& b, const u8* acts, u32 column) {
     UNROLL for (int part = 0; part < parts; part++) {
         u32 w[ROWS][8];
-        UNROLL for (int i = 0; i < ROWS; i++) F::decode(b.part[part][i], part, w[i], table);
+        UNROLL for (int i = 0; i < ROWS; i++) F::decode(b.part[part][i], part, w[i], nullptr);
         UNROLL for (int t = 0; t < COLS; t++) {
             const u8* a = acts + t * column + 32 * part;
             const U4 x = *(const U4*)a, y = *(const U4*)(a + 16);
@@ -132,31 +132,25 @@ DEVICE void add_block(f32 (&chain)[ROWS][COLS], const i32 (&isum)[ROWS][COLS], c
         }
     }
 }
-// Walks a chain with whole blocks in registers: few columns, which wait for memory. With `ahead`, blocks are loaded while those
-// before are summed.
-template <class F, int COLS, int ROWS, bool ahead>
-DEVICE void walk_blocks(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column, const u32* table) {
+// Walks a chain with whole blocks in registers: few columns, which wait for memory.
+template <class F, int COLS, int ROWS>
+DEVICE void walk_blocks(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column) {
     constexpr int depth = F::WIDTH == 256 ? 1 : COLS < 4 ? 4 : 2;  // narrow blocks are few bytes, so several are loaded at a time
-    Blocks<F, ROWS, F::PARTS> now[depth], next[depth];
-    if constexpr (ahead) load_blocks<F>(now, k, k.first);
+    Blocks<F, ROWS, F::PARTS> now[depth];
     for (u32 s = k.first; s < k.last; s += depth) {
-        if constexpr (ahead) load_blocks<F>(next, k, s + depth);
-        else load_blocks<F>(now, k, s);
+        load_blocks<F>(now, k, s);
         UNROLL for (int d = 0; d < depth; d++) {
             if (s + d >= k.last) continue;
             const u8* a = acts + (s + d) * ActBlock<F>::BYTES;
             i32 isum[ROWS][COLS] = {};
-            add_parts<F>(isum, now[d], a, column, table);
+            add_parts<F>(isum, now[d], a, column);
             add_block<F>(chain, isum, now[d].head, a, column);
-        }
-        if constexpr (ahead) {
-            UNROLL for (int d = 0; d < depth; d++) now[d] = next[d];
         }
     }
 }
-// Walks a chain of wide blocks by halves: many columns or lookups, which wait for arithmetic.
+// Walks a chain of wide blocks by halves: many columns, which wait for arithmetic.
 template <class F, int COLS, int ROWS>
-DEVICE void walk_halves(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column, const u32* table) {
+DEVICE void walk_halves(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts, u32 column) {
     constexpr int parts = F::PARTS / 2;
     for (u32 s = k.first; s < k.last; s++) {
         const u8* a = acts + s * ActBlock<F>::BYTES;
@@ -167,7 +161,7 @@ DEVICE void walk_halves(f32 (&chain)[ROWS][COLS], const Walk& k, const u8* acts,
         i32 isum[ROWS][COLS] = {};
         NO_UNROLL for (int h = 0; h < 2; h++) {
             UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int part = 0; part < parts; part++) half.part[part][i] = F::load(at[i], parts * h + part);
-            add_parts<F>(isum, half, a + 32 * parts * h, column, table);
+            add_parts<F>(isum, half, a + 32 * parts * h, column);
             UNROLL for (int i = 0; i < ROWS; i++) F::second_half(half.head[i]);
         }
         add_block<F>(chain, isum, head, a, column);
@@ -184,31 +178,14 @@ template <u32 chains> DEVICE f32 add_chains(f32 chain) {
 }
 
 // out[t][row] = W x_t for `live` of COLS columns; out rows are out_stride apart. The rest of the columns are summed from whatever
-// shared memory holds and left. With `experts`, W holds a matrix for each expert: group
-// y of the grid multiplies matrix experts[y] by column y / share and writes row y of out; an id below 0 writes nothing.
-template <class F, int COLS, int ROWS, bool AHEAD>
+// shared memory holds and left. Formats with a table have the split kernels only.
+template <class F, int COLS, int ROWS>
 DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,
-                    const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, u32 share,
-                    u32 live) {
+                    f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, u32 live) {
+    static_assert(F::TABLE == 0);
     constexpr u32 wave_rows = 32u / F::CHAINS, group_rows = MAT_VEC_THREADS / 32u * wave_rows * ROWS;
-    DYN_SHARED(u8, shared);
+    DYN_SHARED(u8, acts);
     const u32 padded = (n_out + GROUP_ROWS - 1u) / GROUP_ROWS * GROUP_ROWS;
-    if (experts) {
-        const i32 expert = experts[block_y()];
-        if (expert < 0) return;
-        const u32 x = block_y() / share;
-        weights += (u64)(u32)expert * padded * blocks * F::BYTES;
-        codes += (u64)x * blocks * F::WIDTH;
-        scales += (u64)x * blocks;
-        sums += (u64)x * blocks * F::PARTS;
-        out += (u64)block_y() * out_stride;
-    }
-    u32* table = (u32*)shared;
-    u8* acts = shared + F::TABLE * 4u;
-    // braces: NVRTC takes a pragma alone as the whole branch
-    if constexpr (F::TABLE > 0) {
-        STAGE_UNROLL for (u32 i = thread_x(); i < F::TABLE; i += MAT_VEC_THREADS) table[i] = values[i];
-    }
     stage_acts<F>(acts, codes, scales, sums, blocks * live);
     barrier();
 
@@ -219,9 +196,8 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
         const u32 row = tile + wave() * wave_rows * ROWS + r;
         f32 chain[ROWS][COLS] = {};
         const Walk walk = {weights, blocks, padded, row, c, first, last};
-        constexpr bool whole = F::PARTS == 1 || AHEAD || COLS < 4 && F::TABLE == 0;
-        if constexpr (whole) walk_blocks<F, COLS, ROWS, AHEAD>(chain, walk, acts, column, table);
-        else walk_halves<F>(chain, walk, acts, column, table);
+        if constexpr (F::PARTS == 1 || COLS < 4) walk_blocks<F>(chain, walk, acts, column);
+        else walk_halves<F>(chain, walk, acts, column);
         UNROLL for (int i = 0; i < ROWS; i++) UNROLL for (int t = 0; t < COLS; t++) {
             const f32 y = add_chains<F::CHAINS>(chain[i][t]);
             const u32 mine = row + (u32)i * wave_rows;
@@ -230,26 +206,14 @@ DEVICE void mat_vec(const u8* RESTRICT weights, const i8* RESTRICT codes, const 
     }
 }
 
-// Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have. Eight
-// sums and a table take more than four groups leave on sm_120.
-#if STRATA_CUDA && STRATA_SM >= 1200
-constexpr int MAT_VEC_TABLE_SUMS = 7;
-#else
-constexpr int MAT_VEC_TABLE_SUMS = 8;
-#endif
-constexpr int mat_vec_groups(int sums, bool ahead, bool table) {
-    return ahead || sums > (table ? MAT_VEC_TABLE_SUMS : 8) ? 3 : sums <= 4 ? 5 : 4;
-}
+// Groups a multiprocessor should hold: it decides how many registers, hence loads in flight, a thread may have.
+constexpr int mat_vec_groups(int sums) { return sums <= 4 ? 5 : 4; }
 
-#define MAT_VEC(format, symbol, cols, rows, ahead)                                                                                    \
-    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows, ahead, format::TABLE > 0))                                                \
+#define MAT_VEC(format, symbol, cols, rows)                                                                                           \
+    KERNEL_OCC(MAT_VEC_THREADS, mat_vec_groups(cols * rows))                                                                          \
     mat_vec_##symbol(const u8* RESTRICT weights, const i8* RESTRICT codes, const f32* RESTRICT scales, const i32* RESTRICT sums,      \
-                     const u32* RESTRICT values, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT experts, \
-                     u32 share, u32 live) {                                                                                           \
-        mat_vec<format, cols, rows, ahead>(weights, codes, scales, sums, values, out, blocks, n_out, out_stride, experts, share, live); \
+                     const u32* RESTRICT, f32* RESTRICT out, u32 blocks, u32 n_out, u32 out_stride, const i32* RESTRICT, u32, u32 live) { \
+        mat_vec<format, cols, rows>(weights, codes, scales, sums, out, blocks, n_out, out_stride, live);                              \
     }
-// Three, five and seven columns take the next kernel up. Two rows a thread are for the formats of large matrices.
-#define MAT_VEC_ONE_ROW(format, name)                                                                                                 \
-    MAT_VEC(format, name##_c1_ahead, 1, 1, true) MAT_VEC(format, name##_c1_r1, 1, 1, false) MAT_VEC(format, name##_c2_r1, 2, 1, false) \
-    MAT_VEC(format, name##_c4_r1, 4, 1, false) MAT_VEC(format, name##_c6_r1, 6, 1, false) MAT_VEC(format, name##_c8_r1, 8, 1, false)
-#define MAT_VEC_TWO_ROWS(format, name) MAT_VEC(format, name##_c4_r2, 4, 2, false)
+// Kernels for formats of large matrices: two columns; three and four, with two rows a thread; five to eight.
+#define MAT_VEC_ROWS(format, name) MAT_VEC(format, name##_c2_r1, 2, 1) MAT_VEC(format, name##_c4_r2, 4, 2) MAT_VEC(format, name##_c8_r1, 8, 1)

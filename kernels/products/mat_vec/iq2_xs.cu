@@ -1,4 +1,3 @@
 #include "products/mat_vec_split.cuh"
 
-MAT_VEC_ONE_ROW(IQ2_XS, iq2_xs)
 MAT_VEC_SPLIT(IQ2_XS, iq2_xs)

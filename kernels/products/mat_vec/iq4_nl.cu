@@ -1,4 +1,3 @@
 #include "products/mat_vec_split.cuh"
 
-MAT_VEC_ONE_ROW(IQ4_NL, iq4_nl)
 MAT_VEC_SPLIT(IQ4_NL, iq4_nl)

@@ -1,5 +1,4 @@
 #include "products/mat_vec_split.cuh"
 
-MAT_VEC_ONE_ROW(Q8_0, q8_0)
-MAT_VEC_TWO_ROWS(Q8_0, q8_0)
+MAT_VEC_ROWS(Q8_0, q8_0)
 MAT_VEC_SPLIT(Q8_0, q8_0)

@@ -4,13 +4,13 @@ use super::{Timer, Timing, read_time, rotations};
 use crate::device::{Buffer, Device};
 use crate::error::{GpuError, Result};
 use crate::products::repack::repack;
-use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
+use crate::products::{DeviceActs, DeviceWeights, MAX_COLUMNS, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 use strata_cpu::parity::rng::Rng;
 use strata_ops::matmul::ActForm;
 use strata_quant::DType;
 use strata_quant::testing::{SplitMix64, random_blocks};
 
-const WIDTHS: [usize; 6] = [1, 2, 3, 4, 5, 8];
+const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
 /// Experts of a token.
 const CHOSEN: usize = 10;
 
@@ -71,12 +71,12 @@ impl Case {
         timer.time(device, &mut |i| mat_vec(device, variants, &self.sets[i % self.sets.len()], &self.acts, 0, columns, &self.out))
     }
 
-    /// The fastest variant, with the times of one row a thread and of the choice. All must give the bits of launches of
-    /// single columns.
-    fn choose(&self, device: &Device, timer: Timer, columns: usize) -> Result<(Variant, Timing, Timing)> {
+    /// The times of every variant that takes the columns on this device. All must give the bits of launches of single columns.
+    fn times(&self, device: &Device, timer: Timer, columns: usize) -> Result<Vec<(Variant, Timing)>> {
         let (dtype, n_out) = (self.sets[0].dtype, self.sets[0].n_out);
         let mut times: Vec<(Variant, Timing)> = Vec::new();
-        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, columns)) {
+        let runs = |v: &Variant| v.takes(dtype, columns) && (dtype.is_float() || v.runs_on(&device.info().arch, dtype, columns));
+        for variant in Variant::ALL.into_iter().filter(runs) {
             let table = VariantTable::new(vec![VariantEntry { dtype, columns, n_out, variant }]);
             times.push((variant, self.time(device, timer, columns, &table)?));
             let together = self.out.read()?;
@@ -89,12 +89,15 @@ impl Case {
                 }
             }
         }
-        let best = times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)).copied().unwrap_or(times[0]);
-        Ok((best.0, times[0].1, best.1))
+        Ok(times)
     }
 }
 
-/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to four columns.
+fn fastest(times: &[(Variant, Timing)]) -> Option<(Variant, Timing)> {
+    times.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)).copied()
+}
+
+/// Measures which variant is fastest for matrices (format, n_in, n_out) and one to eight columns.
 ///
 /// # Errors
 /// Not enough memory, or a driver's error.
@@ -102,16 +105,16 @@ pub fn tune_variants(device: &Device, matrices: &[(DType, usize, usize)]) -> Res
     let mut entries = Vec::new();
     for &(dtype, n_in, n_out) in matrices {
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
-        for columns in 1..=4 {
-            let variant = case.choose(device, Timer::default(), columns)?.0;
-            entries.push(VariantEntry { dtype, columns, n_out, variant });
+        for columns in 1..=MAX_COLUMNS {
+            let variant = fastest(&case.times(device, Timer::default(), columns)?).map(|(variant, _)| variant);
+            entries.extend(variant.map(|variant| VariantEntry { dtype, columns, n_out, variant }));
         }
     }
     Ok(VariantTable::new(entries))
 }
 
-/// Prints, for each matrix and number of columns, the time with one row a thread (A) and of the fastest variant (B), and what share
-/// of the reading limit B reaches; then ten experts of one token.
+/// Prints, for each matrix and number of columns, the fastest variant, what share of the reading limit it reaches, and the medians of
+/// every variant, a star at that which is chosen with no measured entry; then ten experts of one token.
 pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()> {
     let timer = Timer { samples: numbers.first().map_or(21, |reps| (reps / 20).max(3)), ..Timer::default() };
     let figures = |bytes: usize, t: Timing, read: Timing| {
@@ -125,9 +128,12 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
         let read = read_time(device, case.bytes, timer)?;
         for columns in WIDTHS {
-            let (variant, a, b) = case.choose(device, timer, columns)?;
-            let (variant, text) = (format!("{variant:?}"), figures(case.bytes, b, read));
-            line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} A {:>8.2} us  B {variant:<5} {b} {text}", a.median));
+            let times = case.times(device, timer, columns)?;
+            let Some((variant, best)) = fastest(&times) else { continue };
+            let chosen = VariantTable::default().variant_on(&device.info().arch, dtype, columns, n_out, device.info().units);
+            let each = times.iter().map(|(v, t)| format!("{}{} {:.2}", v.name(), if *v == chosen { "*" } else { "" }, t.median));
+            let (all, text) = (each.collect::<Vec<_>>().join("  "), figures(case.bytes, best, read));
+            line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} {:<6} {best} {text} | {all}", variant.name()));
         }
     }
     for (place, n_in, n_out, dtype) in shapes(&EXPERTS) {
@@ -137,24 +143,8 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
             .map(|s| device.upload(&(0..CHOSEN).map(|k| (s * CHOSEN + k) as i32).collect::<Vec<_>>()))
             .collect::<Result<Vec<_>>>()?;
         let share = if place.ends_with("up") { CHOSEN } else { 1 };
-        let mut first: Option<Vec<f32>> = None;
-        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, 1)) {
-            let rows = CHOSEN * w.n_out;
-            let variants = VariantTable::new(vec![VariantEntry { dtype, columns: 1, n_out: rows, variant }]);
-            let t =
-                timer.time(device, &mut |i| mat_vec_experts(device, &variants, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
-            let got = case.out.read()?;
-            let same = first.get_or_insert_with(|| got.clone()).iter().zip(&got).all(|(a, b)| a.is_finite() && a.to_bits() == b.to_bits());
-            if !same {
-                return Err(GpuError::Kernel {
-                    kernel: format!("mat_vec {dtype}"),
-                    reason: format!("experts give other bits ({variant:?})"),
-                });
-            }
-            let chosen = VariantTable::default().experts_on(&device.info().arch, dtype, rows) == variant;
-            let text = format!("{variant:?}{}", if chosen { " (chosen)" } else { "" });
-            line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {text:<15} {t} {}", figures(case.bytes, t, read)));
-        }
+        let t = timer.time(device, &mut |i| mat_vec_experts(device, w, &case.acts, share, &ids[i % ids.len()], &case.out))?;
+        line(format!("{place:<12} {dtype:<7} {CHOSEN} x {n_in}x{n_out} {t} {}", figures(case.bytes, t, read)));
     }
     Ok(())
 }

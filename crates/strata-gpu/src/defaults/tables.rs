@@ -23,7 +23,7 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Sets a switch: `score.<field>`, `topk.<field>`, `mat_vec.split_below`, `mat_vec.ahead_below`, `mat_vec.rows2_from`,
+    /// Sets a switch: `score.<field>`, `topk.<field>`, `mat_vec.split_below`, `mat_vec.split_columns_below`,
     /// `mat_vec.<format>.c<columns>.<n_out>` (a variant's name), `attention.prompt_min`, `attention.chunk.<KV format>` (a kernel, or
     /// `auto`). Whether there is one of this name that takes the value.
     pub fn set(&mut self, name: &str, value: &str) -> bool {
@@ -34,8 +34,7 @@ impl Tables {
             ("score", _) => number().is_some_and(|v| self.score.set(field, v)),
             ("topk", _) => number().is_some_and(|v| self.topk.set(field, v)),
             ("mat_vec", "split_below") => assign(&mut self.mat_vec.split_below),
-            ("mat_vec", "ahead_below") => assign(&mut self.mat_vec.ahead_below),
-            ("mat_vec", "rows2_from") => assign(&mut self.mat_vec.rows2_from),
+            ("mat_vec", "split_columns_below") => assign(&mut self.mat_vec.split_columns_below),
             ("mat_vec", _) => variant_entry(field, value).is_some_and(|e| self.mat_vec.set(e)),
             ("attention", "prompt_min") => assign(&mut self.attention.prompt_min),
             ("attention", _) => {
@@ -67,8 +66,7 @@ impl Tables {
         number("topk.reg_max".into(), t.reg_max);
         number("topk.by_active".into(), t.by_active.into());
         number("mat_vec.split_below".into(), self.mat_vec.split_below);
-        number("mat_vec.ahead_below".into(), self.mat_vec.ahead_below);
-        number("mat_vec.rows2_from".into(), self.mat_vec.rows2_from);
+        number("mat_vec.split_columns_below".into(), self.mat_vec.split_columns_below);
         number("attention.prompt_min".into(), self.attention.prompt_min);
         for kind in KvKind::ALL.into_iter().filter(|k| *k != KvKind::F32) {
             values.push((format!("attention.chunk.{}", kind.name()), self.attention.chunk(kind).unwrap_or("auto").into()));
@@ -105,10 +103,10 @@ mod tests {
             ("score.matrix", "2"),
             ("topk.by_active", "0"),
             ("topk.wide_min", "9"),
-            ("mat_vec.ahead_below", "1"),
+            ("mat_vec.split_columns_below", "1"),
             ("mat_vec.split_below", "3"),
-            ("mat_vec.q4_k.c1.2560", "ahead"),
-            ("mat_vec.iq3_s.c1.6400", "split"),
+            ("mat_vec.q5_k.c1.2560", "r1"),
+            ("mat_vec.iq3_s.c8.640", "split"),
             ("mat_vec.q4_k.c4.2560", "r2"),
             ("attention.chunk.int8", "attn_chunk_int8_dot"),
             ("attention.prompt_min", "5"),
@@ -125,12 +123,14 @@ mod tests {
     fn entries_without_a_kernel_are_refused() {
         let mut t = Tables::default();
         for (name, value) in [
-            ("mat_vec.q4_k.c9.2560", "r1"),
+            ("mat_vec.q4_k.c9.2560", "split"),
+            ("mat_vec.q4_k.c1.2560", "r1"),
             ("mat_vec.q4_k.c1.2560", "r2"),
-            ("mat_vec.q4_k.c1", "r1"),
-            ("mat_vec.q4_k.c1.2560.1", "r1"),
+            ("mat_vec.q4_0.c2.2560", "r1"),
+            ("mat_vec.q4_k.c2", "r1"),
+            ("mat_vec.q4_k.c2.2560.1", "r1"),
             ("mat_vec.f32.c1.2560", "r1"),
-            ("mat_vec.q9.c1.2560", "r1"),
+            ("mat_vec.q9.c2.2560", "r1"),
             ("attention.chunk.f32", "attn_chunk_fp16"),
             ("attention.chunk.int8", ""),
         ] {

@@ -15,6 +15,11 @@ const SUITE: &str = "mmvq_multi_parity";
 const POISON: u8 = 0xa5;
 const WIDTHS: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
 
+/// Columns of a run.
+fn tested(full: bool) -> &'static [usize] {
+    if full { &WIDTHS } else { &[1, 3, 8] }
+}
+
 /// The published cases: format, n_in, n_out.
 const CASES: [(DType, usize, usize); 7] = [
     (DType::Q4_0, 2048, 512),
@@ -98,16 +103,16 @@ impl Case {
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
-    published(device, full, &CASES, &Variant::ALL, report)?;
+    published(device, full, &CASES, &Variant::ALL, tested(full), report)?;
     for dtype in OTHERS {
         let (n_in, n_out) = if full { (2560, 512) } else { (512, 12) };
-        widths(device, full, dtype, n_in, n_out, &Variant::ALL, report)?;
+        widths(device, dtype, n_in, n_out, &Variant::ALL, tested(full), report)?;
     }
     for dtype in DType::all() {
         odd_shapes(device, full, dtype, report)?;
         if dtype.is_float() {
             // enough rows that columns share a workgroup, more values than it stages at a time
-            widths(device, full, dtype, 1_096, 32 * device.info().units as usize + 5, &Variant::ALL, report)?;
+            widths(device, dtype, 1_096, 32 * device.info().units as usize + 5, &Variant::ALL, tested(full), report)?;
         } else {
             experts(device, full, dtype, report)?;
         }
@@ -121,6 +126,7 @@ fn published(
     full: bool,
     cases: &[(DType, usize, usize)],
     variants: &[Variant],
+    columns: &[usize],
     report: &mut dyn FnMut(CaseReport),
 ) -> Result<()> {
     for (dtype, n_in, n_out) in cases.iter().copied() {
@@ -131,22 +137,22 @@ fn published(
         } else {
             20
         };
-        widths(device, full, dtype, n_in, n_out, variants, report)?;
+        widths(device, dtype, n_in, n_out, variants, columns, report)?;
     }
     Ok(())
 }
 
 fn widths(
     device: &Device,
-    full: bool,
     dtype: DType,
     n_in: usize,
     n_out: usize,
     variants: &[Variant],
+    columns: &[usize],
     report: &mut dyn FnMut(CaseReport),
 ) -> Result<()> {
     let (mut compared, mut differ) = (0, 0);
-    for columns in WIDTHS.into_iter().filter(|t| (full || [1, 3, 8].contains(t)) && variants.iter().any(|v| v.takes(dtype, *t))) {
+    for columns in columns.iter().copied().filter(|t| variants.iter().any(|v| v.takes(dtype, *t))) {
         let seed = 1234 + 97 * u64::from(dtype.id()) + columns as u64;
         let (n, d) = Case::new(device, dtype, n_in, n_out, 1, columns, seed)?.run(device, columns, variants)?;
         (compared, differ) = (compared + n, differ + d);
@@ -189,18 +195,15 @@ fn experts(device: &Device, full: bool, dtype: DType, report: &mut dyn FnMut(Cas
         };
         let want: Vec<f32> = ids.iter().enumerate().flat_map(row).collect();
         compared += want.len() as u64;
-        for variant in Variant::ALL.into_iter().filter(|v| v.takes(dtype, 1)) {
-            let table = VariantTable::new(vec![VariantEntry { dtype, columns: 1, n_out: ids.len() * n_out, variant }]);
-            let out = case.poisoned(device, ids.len())?;
-            mat_vec_experts(device, &table, &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
-            differ += differing(&out.read()?, &want);
-        }
+        let out = case.poisoned(device, ids.len())?;
+        mat_vec_experts(device, &case.weights, &case.device_acts, share, &device.upload(&ids)?, &out)?;
+        differ += differing(&out.read()?, &want);
     }
     report(CaseReport { suite: SUITE, case: format!("{dtype} experts"), compared, differing: differ, max_err64: None });
     Ok(())
 }
 
-/// The suite's negative control: chains 1 and 2 swapped, then half as many chains. Each published case must differ by each variant
+/// The suite's negative control: chains 1 and 2 swapped, then half as many chains. Each published case must differ by each kernel
 /// that runs on the device.
 ///
 /// # Errors
@@ -210,12 +213,18 @@ pub fn mmvq_multi_parity_broken(device: &Device, full: bool, report: &mut dyn Fn
     for broken in ["STRATA_BROKEN=1", "STRATA_BROKEN=2"] {
         let device = device.with_defines(&[broken]);
         for case in cases {
-            let runs = |v: &Variant| WIDTHS.iter().any(|t| v.runs_on(&device.info().arch, case.0, *t));
-            for variant in Variant::ALL.into_iter().filter(runs) {
-                published(&device, full, &[*case], &[variant], &mut |mut c| {
-                    c.case = format!("{} {} {broken}", c.case, variant.name());
+            let runs = |(v, t): &(Variant, usize)| v.runs_on(&device.info().arch, case.0, *t);
+            let mut kernels: Vec<String> = Vec::new();
+            for (variant, columns) in Variant::ALL.into_iter().flat_map(|v| WIDTHS.map(|t| (v, t))).filter(runs) {
+                let kernel = variant.kernel(case.0, columns);
+                if kernels.contains(&kernel) {
+                    continue;
+                }
+                published(&device, full, &[*case], &[variant], &[columns], &mut |mut c| {
+                    c.case = format!("{} {kernel} {broken}", c.case);
                     report(c);
                 })?;
+                kernels.push(kernel);
             }
         }
     }
@@ -314,7 +323,9 @@ mod tests {
     /// Nothing here but the compiler's target tells gfx11 from gfx12, so two formats do.
     #[test]
     fn mat_vec_is_exact_on_the_shim_as_gfx11() {
-        let Some(all) = cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], &Variant::ALL, report)) else {
+        let Some(all) =
+            cases("shim-gfx11", |device, full, report| published(device, full, &CASES[1..3], &Variant::ALL, tested(full), report))
+        else {
             return;
         };
         assert!(all.len() == 2 && all.iter().all(|c| c.differing == 0 && c.compared > 0), "{all:?}");
@@ -323,8 +334,8 @@ mod tests {
     #[test]
     fn other_chains_are_seen() {
         let Some(all) = cases("shim-cuda", mmvq_multi_parity_broken) else { return };
-        assert_eq!(all.len(), 18); // two breaks, four and five variants
-        // a variant of one column has twenty outputs, of which few change by another order of three sums
+        assert_eq!(all.len(), 22); // two breaks, five and six kernels
+        // a kernel of one column has twenty outputs, of which few change by another order of three sums
         assert!(all.iter().all(|c| c.differing > 2), "{all:?}");
     }
 }

@@ -5,6 +5,8 @@ pub mod mat_vec;
 pub mod quantize;
 pub mod repack;
 pub mod tables;
+mod variant;
 
-pub use mat_vec::{DeviceWeights, MAX_COLUMNS, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
+pub use mat_vec::{DeviceWeights, mat_vec, mat_vec_experts};
 pub use quantize::DeviceActs;
+pub use variant::{MAX_COLUMNS, Variant, VariantEntry, VariantTable};

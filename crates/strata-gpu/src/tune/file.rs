@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn tables_come_back_and_others_do_not() {
         let card = info("A card / 2", "sm_90a");
-        let values = pairs(&[("score.rows", "3"), ("mat_vec.q4_k.c1.2560", "ahead")]);
+        let values = pairs(&[("score.rows", "3"), ("mat_vec.q4_k.c4.2560", "r2")]);
         let good = text(&card, &values);
         assert_eq!(parse(&good, &card), Ok(values));
         assert!(parse(&good, &info("A card / 3", "sm_90a")).is_err() && parse(&good, &info("A card / 2", "sm_90")).is_err());
