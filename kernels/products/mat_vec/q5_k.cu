@@ -2,6 +2,5 @@
 #include "products/mat_vec_split.cuh"
 
 MAT_VEC_ROWS(Q5_K, q5_k)
-MAT_VEC(Q5_K, q5_k_c1_r1, 1, 1)
 MAT_VEC_MATRIX(Q5_K, q5_k)
 MAT_VEC_SPLIT(Q5_K, q5_k)

@@ -114,7 +114,8 @@ pub fn tune_variants(device: &Device, matrices: &[(DType, usize, usize)]) -> Res
 }
 
 /// Prints, for each matrix and number of columns, the fastest variant, what share of the reading limit it reaches, and the medians of
-/// every variant, a star at that which is chosen with no measured entry; then ten experts of one token.
+/// every variant, a star at that which is chosen with no measured entry; then ten experts of one token. Numbers: repetitions, and rows of the only
+/// matrices to time.
 pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMut(String)) -> Result<()> {
     let timer = Timer { samples: numbers.first().map_or(21, |reps| (reps / 20).max(3)), ..Timer::default() };
     let figures = |bytes: usize, t: Timing, read: Timing| {
@@ -122,7 +123,8 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
         format!("{rate:>6.0} GB/s {:>5.1} % of reading in {:.2} us", 100.0 * read.median / t.median, read.median)
     };
     let shapes = |all: &'static [Shape]| {
-        all.iter().flat_map(|(place, n_in, n_out, formats)| formats.iter().map(move |f| (*place, *n_in, *n_out, *f))).collect::<Vec<_>>()
+        let wanted = all.iter().filter(|(_, _, n_out, _)| numbers.get(1).is_none_or(|n| n == n_out));
+        wanted.flat_map(|(place, n_in, n_out, formats)| formats.iter().map(move |f| (*place, *n_in, *n_out, *f))).collect::<Vec<_>>()
     };
     for (place, n_in, n_out, dtype) in shapes(&SHAPES) {
         let case = Case::new(device, dtype, n_in, n_out, 0)?;

@@ -65,7 +65,7 @@ pub static BENCHES: &[Bench] = &[
     Bench {
         name: "b6_mmvq_bench",
         about: "mat-vec at the model's shapes, 1 to 8 columns, and experts",
-        numbers: "[reps]",
+        numbers: "[reps] [rows]",
         run: mmvq::mmvq_bench,
     },
     Bench {

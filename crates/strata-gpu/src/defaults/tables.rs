@@ -23,7 +23,7 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Sets a switch: `score.<field>`, `topk.<field>`, `mat_vec.split_below`, `mat_vec.split_columns_below`,
+    /// Sets a switch: `score.<field>`, `topk.<field>`, `mat_vec.split_columns_below`,
     /// `mat_vec.<format>.c<columns>.<n_out>` (a variant's name), `attention.prompt_min`, `attention.chunk.<KV format>` (a kernel, or
     /// `auto`). Whether there is one of this name that takes the value.
     pub fn set(&mut self, name: &str, value: &str) -> bool {
@@ -33,7 +33,6 @@ impl Tables {
         match (family, field) {
             ("score", _) => number().is_some_and(|v| self.score.set(field, v)),
             ("topk", _) => number().is_some_and(|v| self.topk.set(field, v)),
-            ("mat_vec", "split_below") => assign(&mut self.mat_vec.split_below),
             ("mat_vec", "split_columns_below") => assign(&mut self.mat_vec.split_columns_below),
             ("mat_vec", _) => variant_entry(field, value).is_some_and(|e| self.mat_vec.set(e)),
             ("attention", "prompt_min") => assign(&mut self.attention.prompt_min),
@@ -65,7 +64,6 @@ impl Tables {
         number("topk.wide_min".into(), t.wide_min);
         number("topk.reg_max".into(), t.reg_max);
         number("topk.by_active".into(), t.by_active.into());
-        number("mat_vec.split_below".into(), self.mat_vec.split_below);
         number("mat_vec.split_columns_below".into(), self.mat_vec.split_columns_below);
         number("attention.prompt_min".into(), self.attention.prompt_min);
         for kind in KvKind::ALL.into_iter().filter(|k| *k != KvKind::F32) {
@@ -104,8 +102,7 @@ mod tests {
             ("topk.by_active", "0"),
             ("topk.wide_min", "9"),
             ("mat_vec.split_columns_below", "1"),
-            ("mat_vec.split_below", "3"),
-            ("mat_vec.q5_k.c1.2560", "r1"),
+            ("mat_vec.q5_k.c2.2560", "r1"),
             ("mat_vec.iq3_s.c8.640", "split"),
             ("mat_vec.q4_k.c4.2560", "r2"),
             ("attention.chunk.int8", "attn_chunk_int8_dot"),

@@ -98,11 +98,11 @@ fn sizes(variant: Variant, dtype: DType, n_in: usize, columns: usize) -> (usize,
     }
 }
 
-/// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`.
+/// Groups a multiprocessor holds by registers: `mat_vec_groups` in `mat_vec.cuh`, `MAT_VEC_MATRIX` in `mat_vec_matrix.cuh`.
 fn resident(variant: Variant, columns: usize) -> u32 {
-    match variant.columns(columns) * variant.rows() {
-        _ if variant == Variant::Matrix => 5,
-        0..=4 => 5,
+    match variant {
+        Variant::Matrix => 6,
+        _ if variant.columns(columns) * variant.rows() <= 4 => 5,
         _ => 4,
     }
 }

@@ -13,7 +13,7 @@ pub(super) const SPLIT_COLUMNS: usize = 4;
 pub enum Variant {
     /// Four lanes a wide block, and no loop over rows; for every launch, experts too. Five and more columns read the weights twice.
     Split,
-    /// One row a thread, for the formats of large matrices: two and five to eight columns; one of Q5_K. And the only one of floats.
+    /// One row a thread, for the formats of large matrices: two and five to eight columns. And the only one of floats.
     Rows1,
     /// Two rows a thread share what is read of the activations; for three or four columns of the formats of large matrices.
     Rows2,
@@ -31,7 +31,7 @@ impl Variant {
         match self {
             Variant::Split => !dtype.is_float() && (1..=MAX_COLUMNS).contains(&columns),
             Variant::Rows1 if dtype.is_float() => true,
-            Variant::Rows1 => large && matches!(columns, 2 | 5..=8) || dtype == DType::Q5_K && columns == 1,
+            Variant::Rows1 => large && matches!(columns, 2 | 5..=8),
             Variant::Rows2 => (3..=4).contains(&columns) && large,
             Variant::Matrix => (3..=8).contains(&columns) && large && dtype != DType::Q8_0,
         }
@@ -77,15 +77,14 @@ impl Variant {
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantTable {
     measured: Vec<VariantEntry>,
-    /// One column and fewer waves of one row a thread a multiprocessor than this take [`Variant::Split`].
-    pub split_below: usize,
-    /// As do several columns, where waves count once for every four columns.
+    /// Several columns and fewer waves of one row a thread a multiprocessor than this take [`Variant::Split`], as one column always does.
+    /// Waves count once for three and four columns, three times for two and six times for more: what others gain there is more.
     pub split_columns_below: usize,
 }
 
 impl Default for VariantTable {
     fn default() -> Self {
-        VariantTable { measured: Vec::new(), split_below: 128, split_columns_below: 24 }
+        VariantTable { measured: Vec::new(), split_columns_below: 24 }
     }
 }
 
@@ -128,12 +127,14 @@ impl VariantTable {
         let runs = |v: &Variant| v.runs_on(arch, dtype, columns);
         let measured = self.entry(dtype, columns, n_out).filter(runs);
         let waves_a_unit = n_out / wave_rows(dtype) / units.max(1) as usize;
-        let small = match columns {
-            1 => waves_a_unit < self.split_below,
-            _ => waves_a_unit * columns.div_ceil(SPLIT_COLUMNS) < self.split_columns_below,
+        let times = match columns {
+            2 => 3,
+            3 | 4 => 1,
+            _ => 6,
         };
+        let small = columns == 1 || waves_a_unit * times < self.split_columns_below;
         measured.unwrap_or_else(|| {
-            let other = [Variant::Matrix, Variant::Rows2, Variant::Rows1].into_iter().filter(|_| !small).find(runs);
+            let other = [Variant::Rows2, Variant::Matrix, Variant::Rows1].into_iter().filter(|_| !small).find(runs);
             other.unwrap_or(Variant::Split)
         })
     }
@@ -166,12 +167,15 @@ mod tests {
             132,
             &[
                 (DType::Q5_K, 1, 10_240, Variant::Split),
-                (DType::Q5_K, 1, head, Variant::Rows1),
-                (DType::Q6_K, 1, head, Variant::Split),
-                (DType::Q6_K, 2, 2_560, Variant::Split),
+                (DType::Q5_K, 1, head, Variant::Split),
+                (DType::Q6_K, 2, 6_144, Variant::Split),
+                (DType::Q6_K, 2, 10_240, Variant::Rows1),
+                (DType::Q6_K, 4, 12_288, Variant::Split),
                 (DType::Q6_K, 8, 2_560, Variant::Split),
+                (DType::Q6_K, 8, 6_144, Variant::Matrix),
                 (DType::Q6_K, 2, head, Variant::Rows1),
-                (DType::Q6_K, 4, head, Variant::Matrix),
+                (DType::Q6_K, 4, head, Variant::Rows2),
+                (DType::Q6_K, 8, head, Variant::Matrix),
                 (DType::Q8_0, 4, head, Variant::Rows2),
                 (DType::Q8_0, 6, head, Variant::Rows1),
                 (DType::IQ3_S, 8, head, Variant::Split),

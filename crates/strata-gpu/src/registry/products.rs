@@ -23,7 +23,6 @@ macro_rules! table {
             kernel("quantize_q32", "products/quantize.cu", "ppppuu", 256),
             kernel("quantize_q256", "products/quantize.cu", "ppppuu", 256),
             $(mat_vec!($split, "1_split"), mat_vec!($split, "4_split"),)*
-            mat_vec!("q5_k", "1_r1"),
             $(mat_vec!($rows, "2_r1"), mat_vec!($rows, "4_r2"), mat_vec!($rows, "8_r1"),)*
             $(mat_vec!($matrix, "8_matrix").needs(Needs::Cuda(75)),)*
             $(mat_vec!($float, "1_split", float, 32), mat_vec!($float, "1", float), mat_vec!($float, "4", float), mat_vec!($float, "8", float),)*
