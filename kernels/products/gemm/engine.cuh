@@ -9,7 +9,8 @@
 #define MAGIC_BITS 0x4b400000
 #define MAGIC_FLOAT 12582912.0f
 
-struct DotEngine {
+template <u32 depth> struct DotEngine {
+    static constexpr u32 DEPTH = depth;
     static constexpr int OS = 4, TS = 8;
     static constexpr bool HALVES = true;  // sums over 16 cost no more than over 32
     static __device__ inline u32 row_of(int i) { return (lane() & 7u) + 8u * i; }
@@ -17,7 +18,7 @@ struct DotEngine {
 
     static __device__ inline void load(u32 (&v)[8], const u8* stage, u32 row, int part) {
         UNROLL for (int h = 0; h < 2; h++) {
-            U4 x = *(const U4*)(stage + stage_at(row, 2u * part + h));
+            U4 x = *(const U4*)(stage + stage_at<depth>(row, 2u * part + h));
             v[4 * h] = x.x, v[4 * h + 1] = x.y, v[4 * h + 2] = x.z, v[4 * h + 3] = x.w;
         }
     }
@@ -37,9 +38,9 @@ struct DotEngine {
     // fold(i, j, the sum over half a part, 16 values).
     template <class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Fold fold) {
         U4 x[OS];
-        UNROLL for (int i = 0; i < OS; i++) x[i] = *(const U4*)(w + stage_at(row_of(i), 2u * part + half));
+        UNROLL for (int i = 0; i < OS; i++) x[i] = *(const U4*)(w + stage_at<depth>(row_of(i), 2u * part + half));
         UNROLL for (int j = 0; j < TS; j++) {
-            const U4 y = *(const U4*)(a + stage_at(token_of(j), 2u * part + half));
+            const U4 y = *(const U4*)(a + stage_at<depth>(token_of(j), 2u * part + half));
             UNROLL for (int i = 0; i < OS; i++) fold(i, j, dot4(x[i].w, y.w, dot4(x[i].z, y.z, dot4(x[i].y, y.y, dot4(x[i].x, y.x, 0)))));
         }
     }
@@ -58,7 +59,8 @@ struct DotEngine {
 };
 
 #if STRATA_MATRIX
-struct MatrixEngine {
+template <u32 depth> struct MatrixEngine {
+    static constexpr u32 DEPTH = depth;
     static constexpr bool HALVES = false;
 #if STRATA_CUDA
     // Weights are A: two tiles of 16 rows; activations are B: four tiles of 8 tokens.
@@ -68,15 +70,15 @@ struct MatrixEngine {
     struct Weights { u32 v[2][4]; };
     struct Acts { u32 v[2][4]; };  // two tiles each
     static __device__ inline Weights load_weights(const u8* stage, int part) {
-        const u32 l = lane(), at = stage_at(l & 15u, l >> 4) ^ 32u * part;
+        const u32 l = lane(), at = stage_at<depth>(l & 15u, l >> 4) ^ 32u * part;
         Weights x;
-        UNROLL for (int m = 0; m < 2; m++) nv_ldmatrix4(x.v[m], stage + at + 16u * STAGE_DEPTH * m);
+        UNROLL for (int m = 0; m < 2; m++) nv_ldmatrix4(x.v[m], stage + at + 16u * depth * m);
         return x;
     }
     static __device__ inline Acts load_acts(const u8* stage, int part) {
-        const u32 l = lane(), at = stage_at((l & 7u) + (l >> 4) * 8u, l >> 3 & 1u) ^ 32u * part;
+        const u32 l = lane(), at = stage_at<depth>((l & 7u) + (l >> 4) * 8u, l >> 3 & 1u) ^ 32u * part;
         Acts y;
-        UNROLL for (int n = 0; n < 2; n++) nv_ldmatrix4(y.v[n], stage + at + 16u * STAGE_DEPTH * n);
+        UNROLL for (int n = 0; n < 2; n++) nv_ldmatrix4(y.v[n], stage + at + 16u * depth * n);
         return y;
     }
     // Eight bytes a row, at depths 0..8; the others are 0.
@@ -115,7 +117,7 @@ struct MatrixEngine {
         Weights x;
         UNROLL for (int m = 0; m < 2; m++) UNROLL for (int q = 0; q < WORDS / 4; q++) {
             const u32 chunk = STRATA_WMMA == 12 ? lane() >> 4 : (u32)q;
-            const U4 w = *(const U4*)(stage + stage_at((lane() & 15u) + 16u * m, 2u * part + chunk));
+            const U4 w = *(const U4*)(stage + stage_at<depth>((lane() & 15u) + 16u * m, 2u * part + chunk));
             x.v[m][4 * q] = w.x, x.v[m][4 * q + 1] = w.y, x.v[m][4 * q + 2] = w.z, x.v[m][4 * q + 3] = w.w;
         }
         return x;
@@ -152,6 +154,12 @@ struct MatrixEngine {
     }
     template <class Start, class Fold> static __device__ inline void part(const u8* w, const u8* a, int part, Start start, Fold fold) {
         multiply(load_weights(w, part), load_acts(a, part), start, fold);
+    }
+    // sum += the sum over a part of 256 * high + low.
+    static __device__ inline void planes(const u8* low, const u8* high, const u8* a, int part, i32 (&sum)[OS][TS]) {
+        const Acts y = load_acts(a, part);
+        multiply(load_weights(high, part), y, [](int, int) { return 0; }, [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(c, 256, sum[i][j]); });
+        multiply(load_weights(low, part), y, [&](int i, int j) { return sum[i][j]; }, [&](int i, int j, i32 c) { sum[i][j] = c; });
     }
     // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations. One tile
     // after the other: few sums are held at a time.

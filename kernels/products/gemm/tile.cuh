@@ -1,15 +1,18 @@
 // A tile of a product of quantised weights with many tokens: the bits of NUMERICS.md section 2, walking K once from left to
 // right with two floats an output, the chain being added to and the sum of the chains before it.
 //
-// A workgroup of WO x WT waves makes 32 WO rows for 32 WT tokens. A stage of 64 values of K is decoded to bytes in shared
-// memory once for all its tokens, while the stage before it is multiplied. How sub-scales enter:
+// A workgroup of WO x WT waves makes 32 WO rows for 32 WT tokens. A stage of 64 or 128 values of K is decoded to bytes in shared
+// memory once for all its tokens, while the stage before it is multiplied; a thread decodes parts of one row and walks that row's
+// blocks without a division (Source). How sub-scales enter:
 //  - one for 32 values (or none): the sum over 32 is multiplied and added in a register, one integer instruction an output
 //    and matrix step. As planes (below) each step would be two matrix instructions instead of one, which costs more.
 //  - one for 16 values: multiply-adds would need matrix steps half as deep and twice the integer work; so codes times
-//    sub-scales go to shared memory as two planes of bytes, low + 256 * high, and two matrix instructions a step do all.
+//    sub-scales go to shared memory as two planes of bytes, low + 256 * high. The sum of a step's high plane times 256 is added
+//    to the sum from which the low plane's step starts.
 #pragma once
 #include "products/formats.cuh"
 #include "products/gemm/engine.cuh"
+#include "products/gemm/source.cuh"
 
 // Which items make a tile, and where their rows are.
 struct GemmItems {
@@ -25,6 +28,7 @@ struct GemmActs {
 
 template <class F, class E, int WO, int WT> struct Gemm {
     static constexpr u32 THREADS = 32 * WO * WT, BO = 32 * WO, BT = 32 * WT;
+    static constexpr u32 STAGE_DEPTH = E::DEPTH, STAGE_PARTS = STAGE_DEPTH / 32;
     static constexpr bool WIDE = F::WIDTH == 256;
     static constexpr int PLANES = F::SUBS == 2 && !E::HALVES ? 2 : 1;
     static constexpr u32 BLOCK_STAGES = WIDE ? F::WIDTH / STAGE_DEPTH : 1;
@@ -42,6 +46,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
         f32 w[BO];
         U2 minima[BO], low[BT], high[BT];
     };
+    // Heads and sums as they lie in memory, which the thread that copies them reads a stage later.
+    struct alignas(16) Copies {
+        U4 heads[BO], sums[2 * BT];
+    };
     struct alignas(16) Table {
         u32 words[F::TABLE ? F::TABLE : 1];
         __device__ inline const u32* at() const { return words; }
@@ -57,116 +65,146 @@ template <class F, class E, int WO, int WT> struct Gemm {
         u32 act_rows[BT];  // the row of activations of each token of the tile
         typename Pick<WIDE, Wide, Narrow>::type scales[2];
         typename Pick<F::MINIMA, Minima, Nothing>::type minima[2];
+        typename Pick<F::MINIMA, Copies, Nothing>::type copies;
         typename Pick<F::TABLE != 0, Table, Nothing>::type table;
     };
 
-    // What is constant in a workgroup or thread.
+    // What is constant in a workgroup.
     struct Walk {
-        const u8* matrix;
         GemmActs acts;
-        u32 rows, blocks, stages, first_row;
-        __device__ inline u32 row(u32 r) const { return smaller(first_row + r, rows - 1u); }
+        u32 blocks, stages;
     };
 
-    // The scales of weights of block s, and of activations: read two stages ahead of use.
-    static __device__ inline void block_scales(Shared& m, const Walk& k, u32 s) {
-        if constexpr (WIDE) {
-            auto& to = m.scales[s & 1u];
-            if (const u32 r = thread_x(); r < BO) {
-                auto head = F::head(place_of<F>(k.matrix, k.row(r), k.blocks, s));
-                to.w[r] = head.d;
-                if constexpr (F::SUBS == 2) {
-                    UNROLL for (int q = 0; q < 16; q++) to.subs[r][q] = (i8)F::scale(head, q >> 1, q & 1);
-                } else {
-                    UNROLL for (int q = 0; q < 8; q++) to.subs[r][q] = (i8)F::scale(head, q, 0);
-                }
-                if constexpr (F::MINIMA) {
-                    m.minima[s & 1u].w[r] = F::dmin(head);
-                    u32 v[2] = {0u, 0u};
-                    UNROLL for (int q = 0; q < 8; q++) v[q >> 2] |= (u32)F::minimum(head, q) << 8 * (q & 3);
-                    m.minima[s & 1u].minima[r] = U2{v[0], v[1]};
-                }
+    // A thread decodes parts of one row: of a stage, every STEP-th from its first on. Threads beyond have none.
+    static constexpr u32 STEP = THREADS / BO < STAGE_PARTS ? THREADS / BO : STAGE_PARTS, UNITS = STAGE_PARTS / STEP;
+    static_assert(THREADS % BO == 0 && STAGE_PARTS % STEP == 0, "whole rows of threads");
+    static __device__ inline bool decodes() { return THREADS == BO * STEP || thread_x() < BO * STEP; }
+    static __device__ inline u32 my_row() { return thread_x() % BO; }
+    static __device__ inline u32 my_part() { return thread_x() / BO; }
+    static __device__ inline int part_of(u32 stage, u32 n) { return (int)(stage % BLOCK_STAGES * STAGE_PARTS + my_part() + n * STEP); }
+
+    static constexpr u32 TOKEN_UNITS = (STAGE_PARTS * BT + THREADS - 1u) / THREADS;
+
+    // A wide format's scales of a block are read and stored two stages before its own. Rows by the first threads, tokens by the
+    // last, two threads a token.
+    static constexpr u32 FIRST_TOKEN = THREADS - 2u * BT;
+
+    // What a thread has read of a stage of weights, and of the scales of the next block.
+    struct Fetched {
+        typename F::Part w[UNITS];
+        f32 d[UNITS], a[TOKEN_UNITS];
+    };
+    struct Heads {
+        typename Pick<F::MINIMA, Nothing, typename F::Raw>::type w;
+        f32 a;
+    };
+
+    static __device__ inline void fetch_heads(Heads& h, Shared& m, const Walk& k, const Place& p, u32 s) {
+        if (thread_x() < BO) {
+            if constexpr (F::MINIMA) async_copy16(&m.copies.heads[thread_x()], F::raw_at(p));
+            else h.w = F::raw(p);
+        }
+        if (thread_x() >= FIRST_TOKEN) {
+            const u32 u = thread_x() - FIRST_TOKEN, act = m.act_rows[u >> 1];
+            const u64 at = (u64)act * k.blocks + s;
+            h.a = k.acts.scales[at];
+            if constexpr (F::MINIMA) async_copy16(&m.copies.sums[u], k.acts.sums + at * 8u + 4u * (u & 1u));
+        }
+        if constexpr (F::MINIMA) async_commit();
+    }
+    static __device__ inline void store_heads(Shared& m, const Heads& h, u32 s) {
+        auto& to = m.scales[s & 1u];
+        if (const u32 r = thread_x(); r < BO) {
+            typename F::Raw raw;
+            if constexpr (F::MINIMA) raw = m.copies.heads[r];
+            else raw = h.w;
+            const auto head = F::opened(raw);
+            to.w[r] = head.d;
+            UNROLL for (int q = 0; q < 8; q++) {
+                if constexpr (F::SUBS == 2) to.subs[r][2 * q] = (i8)F::scale(head, q, 0), to.subs[r][2 * q + 1] = (i8)F::scale(head, q, 1);
+                else to.subs[r][q] = (i8)F::scale(head, q, 0);
             }
-            if (const u32 t = thread_x(); t < BT) {
-                u64 act = m.act_rows[t];
-                to.a[t] = k.acts.scales[act * k.blocks + s];
-                if constexpr (F::MINIMA) {
-                    const i32* sums = k.acts.sums + (act * k.blocks + s) * 8u;
-                    u32 low[2] = {0u, 0u}, high[2] = {0u, 0u};
-                    UNROLL for (int q = 0; q < 8; q++) {
-                        low[q >> 2] |= low_digit(sums[q]) << 8 * (q & 3);
-                        high[q >> 2] |= high_digit(sums[q]) << 8 * (q & 3);
-                    }
-                    m.minima[s & 1u].low[t] = U2{low[0], low[1]};
-                    m.minima[s & 1u].high[t] = U2{high[0], high[1]};
-                }
+            if constexpr (F::MINIMA) {
+                m.minima[s & 1u].w[r] = F::dmin(head);
+                m.minima[s & 1u].minima[r] = U2{F::minima(head, 0), F::minima(head, 1)};
+            }
+        }
+        if (thread_x() >= FIRST_TOKEN) {
+            const u32 u = thread_x() - FIRST_TOKEN;
+            to.a[u >> 1] = h.a;
+            if constexpr (F::MINIMA) {
+                const U4 sums = m.copies.sums[u];
+                const i32 v[4] = {(i32)sums.x, (i32)sums.y, (i32)sums.z, (i32)sums.w};
+                u32 low = 0, high = 0;
+                UNROLL for (int q = 0; q < 4; q++) low |= low_digit(v[q]) << 8 * q, high |= high_digit(v[q]) << 8 * q;
+                ((u32*)m.minima[s & 1u].low)[u] = low;
+                ((u32*)m.minima[s & 1u].high)[u] = high;
             }
         }
     }
-    // Starts copies of the activations of a stage.
+    // Starts copies of the activations of a stage: a chunk of 16 bytes of every COPIED-th token a thread, so that all its places
+    // are at constant distances.
+    static constexpr u32 CHUNKS = STAGE_DEPTH / 16u, COPIERS = THREADS >= 256u ? 256u : 128u, COPIED = COPIERS / CHUNKS;
     static __device__ inline void start_acts(Shared& m, const Walk& k, u32 stage) {
-        const u32 cols = k.blocks * F::WIDTH;
-        NO_UNROLL for (u32 u = thread_x(); u < BT * 4u; u += THREADS) {
-            u32 t = u >> 2, chunk = u & 3u, at = stage * STAGE_DEPTH + 16u * chunk;
-            u8* to = m.acts[stage & 1u] + stage_at(t, chunk);
-            if (WIDE || at < cols) async_copy16(to, k.acts.codes + (u64)m.act_rows[t] * cols + at);
-            else *(U4*)to = U4{0u, 0u, 0u, 0u};
+        const u32 cols = k.blocks * F::WIDTH, t = thread_x() / CHUNKS, chunk = thread_x() % CHUNKS, at = stage * STAGE_DEPTH + 16u * chunk;
+        if (THREADS == COPIERS || thread_x() < COPIERS) {
+            u8* to = m.acts[stage & 1u] + stage_at<STAGE_DEPTH>(t, chunk);
+            const i8* from = k.acts.codes + at;
+            UNROLL for (u32 n = 0; n < (BT + COPIED - 1u) / COPIED; n++) {
+                if (BT % COPIED != 0 && t + COPIED * n >= BT) continue;
+                if (WIDE || at < cols) async_copy16(to + COPIED * n * STAGE_DEPTH, from + (u64)m.act_rows[t + COPIED * n] * cols);
+                else *(U4*)(to + COPIED * n * STAGE_DEPTH) = U4{0u, 0u, 0u, 0u};
+            }
         }
         async_commit();
     }
-    // The weights this thread decodes in a stage: 32 values of one row for each of its units.
-    static constexpr u32 UNITS = (BO * STAGE_PARTS + THREADS - 1) / THREADS;
-    struct Fetched {
-        typename F::Part w[UNITS];
-        f32 d[UNITS], a;
-    };
-    static __device__ inline bool unit(u32 n, u32& row, u32& part) {
-        u32 u = thread_x() + n * THREADS;
-        row = u % BO, part = u / BO;
-        return BO * STAGE_PARTS % THREADS == 0 || u < BO * STAGE_PARTS;
-    }
-    static __device__ inline void fetch(Fetched& f, const Shared& m, const Walk& k, u32 stage) {
-        UNROLL for (u32 n = 0; n < UNITS; n++) {
-            u32 row, part;
-            bool mine = unit(n, row, part);
-            u32 s = WIDE ? stage / BLOCK_STAGES : stage * STAGE_PARTS + part;
-            if (!mine) continue;
-            // beyond the last block its weights stand in, with the scale 0
-            Place p = place_of<F>(k.matrix, k.row(row), k.blocks, smaller(s, k.blocks - 1u));
-            f.w[n] = F::load(p, WIDE ? (int)(stage % BLOCK_STAGES * STAGE_PARTS + part) : 0);
-            if constexpr (!WIDE) f.d[n] = s < k.blocks ? F::head(p).d : 0.0f;
+    // Reads a stage of weights. Beyond the last block its weights stand in, with the scale 0.
+    static __device__ inline void fetch(Fetched& f, const Shared& m, const Walk& k, Source<F>& from, u32 stage) {
+        if (decodes()) {
+            UNROLL for (u32 n = 0; n < UNITS; n++) {
+                if constexpr (!WIDE) from.go_to(stage * STAGE_PARTS + my_part() + n * STEP);
+                const Place p = from.place();
+                f.w[n] = F::load(p, WIDE ? part_of(stage, n) : 0);
+                if constexpr (!WIDE) f.d[n] = from.ended ? 0.0f : F::head(p).d;
+            }
         }
         if constexpr (!WIDE) {
-            static_assert(STAGE_PARTS * BT <= THREADS, "one scale of activations a thread");
-            u32 t = thread_x() % BT, s = stage * STAGE_PARTS + thread_x() / BT;
-            f.a = thread_x() < STAGE_PARTS * BT && s < k.blocks ? k.acts.scales[(u64)m.act_rows[t] * k.blocks + s] : 0.0f;
+            UNROLL for (u32 n = 0; n < TOKEN_UNITS; n++) {
+                const u32 u = thread_x() + n * THREADS, t = u % BT, s = stage * STAGE_PARTS + u / BT;
+                f.a[n] = u < STAGE_PARTS * BT && s < k.blocks ? k.acts.scales[(u64)m.act_rows[t] * k.blocks + s] : 0.0f;
+            }
         }
     }
     static __device__ inline void store(Shared& m, const Fetched& f, u32 stage) {
-        UNROLL for (u32 n = 0; n < UNITS; n++) {
-            u32 row, part;
-            if (!unit(n, row, part)) continue;
-            u32 w[8];
-            F::decode(f.w[n], WIDE ? (int)(stage % BLOCK_STAGES * STAGE_PARTS + part) : 0, w, m.table.at());
-            UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(w[q]);
+        if (decodes()) {
+            const u32 row = my_row();
             u8* to = m.weights[stage & 1u][0];
-            if constexpr (PLANES == 2) {
-                u32 s = stage / BLOCK_STAGES, at = 2u * (stage % BLOCK_STAGES * STAGE_PARTS + part);
-                u32 high[8];
-                UNROLL for (int q = 0; q < 8; q++) {
-                    Planes p = planes(w[q], m.scales[s & 1u].subs[row][at + (q >> 2)]);
-                    w[q] = p.low, high[q] = p.high;
+            UNROLL for (u32 n = 0; n < UNITS; n++) {
+                const u32 part = my_part() + n * STEP;
+                u32 w[8];
+                F::decode(f.w[n], WIDE ? part_of(stage, n) : 0, w, m.table.at());
+                UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(w[q]);
+                const u32 at[2] = {stage_at<STAGE_DEPTH>(row, 2u * part), stage_at<STAGE_DEPTH>(row, 2u * part + 1u)};
+                if constexpr (PLANES == 2) {
+                    const i8* subs = m.scales[stage / BLOCK_STAGES & 1u].subs[row] + 2 * part_of(stage, n);
+                    u32 high[8];
+                    UNROLL for (int q = 0; q < 8; q++) {
+                        Planes p = planes(w[q], subs[q >> 2]);
+                        w[q] = p.low, high[q] = p.high;
+                    }
+                    u8* to_high = m.weights[stage & 1u][1];
+                    UNROLL for (int h = 0; h < 2; h++) *(U4*)(to_high + at[h]) = U4{high[4 * h], high[4 * h + 1], high[4 * h + 2], high[4 * h + 3]};
                 }
-                u8* to_high = m.weights[stage & 1u][1];
-                *(U4*)(to_high + stage_at(row, 2u * part)) = U4{high[0], high[1], high[2], high[3]};
-                *(U4*)(to_high + stage_at(row, 2u * part + 1u)) = U4{high[4], high[5], high[6], high[7]};
+                UNROLL for (int h = 0; h < 2; h++) *(U4*)(to + at[h]) = U4{w[4 * h], w[4 * h + 1], w[4 * h + 2], w[4 * h + 3]};
+                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row] = f.d[n];
             }
-            *(U4*)(to + stage_at(row, 2u * part)) = U4{w[0], w[1], w[2], w[3]};
-            *(U4*)(to + stage_at(row, 2u * part + 1u)) = U4{w[4], w[5], w[6], w[7]};
-            if constexpr (!WIDE) m.scales[stage & 1u].w[part][row] = f.d[n];
         }
-        if constexpr (!WIDE)
-            if (thread_x() < STAGE_PARTS * BT) m.scales[stage & 1u].a[thread_x() / BT][thread_x() % BT] = f.a;
+        if constexpr (!WIDE) {
+            UNROLL for (u32 n = 0; n < TOKEN_UNITS; n++) {
+                const u32 u = thread_x() + n * THREADS;
+                if (u < STAGE_PARTS * BT) m.scales[stage & 1u].a[u / BT][u % BT] = f.a[n];
+            }
+        }
     }
 
     // The floats of a lane's outputs and where its chain ends.
@@ -204,20 +242,16 @@ template <class F, class E, int WO, int WT> struct Gemm {
     static __device__ inline void run(Shared& m, const u8* weights, i64 expert_bytes, const u32* table, GemmActs acts, GemmItems items, f32* RESTRICT out, u32 rows,
                                       u32 cols, u32 n) {
         U4 tile = items.tiles ? items.tiles[block_x()] : U4{0u, block_x() * BT, smaller(n - block_x() * BT, BT), 0u};
-        Walk k;
-        k.matrix = weights + (i64)tile.x * expert_bytes;
-        k.acts = acts;
-        k.rows = rows, k.blocks = cols / F::WIDTH, k.stages = (cols + STAGE_DEPTH - 1u) / STAGE_DEPTH;
-        k.first_row = block_y() * BO;
+        const Walk k = {acts, cols / F::WIDTH, (cols + STAGE_DEPTH - 1u) / STAGE_DEPTH};
+        const u32 first_row = block_y() * BO;
+        Source<F> from(weights + (i64)tile.x * expert_bytes, smaller(first_row + my_row(), rows - 1u), k.blocks);
 
         const u32 wave_o = wave() % WO * 32u, wave_t = wave() / WO * 32u;
         const u32 o_bytes = wave_o * STAGE_DEPTH, t_bytes = wave_t * STAGE_DEPTH;
         Sums y;
         UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = 0.0f, y.total[i][j] = 0.0f;
         y.c = 0, y.end = chain_start<F::CHAINS>(1u, k.blocks);
-        i32 sum[WIDE ? PLANES : 1][OS][TS];
-        constexpr i32 START = PLANES == 2 ? MAGIC_BITS : 0;
-        UNROLL for (int p = 0; p < PLANES; p++) UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) sum[p][i][j] = START;
+        i32 sum[OS][TS] = {};
 
         if (const u32 t = thread_x(); t < BT) {
             u32 item = tile.y + smaller(t, tile.z - 1u);
@@ -228,21 +262,30 @@ template <class F, class E, int WO, int WT> struct Gemm {
         }
         barrier();
         Fetched f;
-        block_scales(m, k, 0);
+        Heads heads;
+        if constexpr (WIDE) {
+            fetch_heads(heads, m, k, from.place(), 0);
+            async_wait<0>();
+            store_heads(m, heads, 0);
+        }
         start_acts(m, k, 0);
-        fetch(f, m, k, 0);
+        fetch(f, m, k, from, 0);
         if constexpr (PLANES == 2) barrier();
         store(m, f, 0);
         async_wait<0>();
         barrier();
         NO_UNROLL for (u32 stage = 0; stage < k.stages; stage++) {
             const bool more = stage + 1u < k.stages;
+            // the block after this stage's: its scales are wanted when its first stage is decoded
+            const bool turns = WIDE && stage % BLOCK_STAGES == BLOCK_STAGES - 2u && stage + 2u < k.stages;
             if (more) {
                 start_acts(m, k, stage + 1u);
-                fetch(f, m, k, stage + 1u);
+                if constexpr (WIDE)
+                    if (stage % BLOCK_STAGES == BLOCK_STAGES - 1u) from.go_to(stage / BLOCK_STAGES + 1u);
+                fetch(f, m, k, from, stage + 1u);
             }
             if constexpr (WIDE)
-                if (stage % BLOCK_STAGES == BLOCK_STAGES - 2u && stage + 2u < k.stages) block_scales(m, k, stage / BLOCK_STAGES + 1u);
+                if (turns) fetch_heads(heads, m, k, from.next(), stage / BLOCK_STAGES + 1u);
 
             const u8* a = m.acts[stage & 1u] + t_bytes;
             const u8* w = m.weights[stage & 1u][0] + o_bytes;
@@ -262,22 +305,19 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 const auto& scales = m.scales[s & 1u];
                 UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
                     if constexpr (PLANES == 2) {
-                        const auto acts_of = E::load_acts(a, part);
-                        UNROLL for (int p = 0; p < 2; p++)
-                            E::multiply(E::load_weights(w + p * (BO * STAGE_DEPTH), part), acts_of, [&](int i, int j) { return sum[p][i][j]; },
-                                        [&](int i, int j, i32 c) { sum[p][i][j] = c; });
+                        E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
                         UNROLL for (int half = 0; half < 2; half++) {
                             i32 sub[OS];
                             UNROLL for (int i = 0; i < OS; i++)
                                 sub[i] = scales.subs[wave_o + E::row_of(i)][2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half];
-                            E::half(w, a, part, half, [&](int i, int j, i32 c) { sum[0][i][j] = multiply_add24(sub[i], c, sum[0][i][j]); });
+                            E::half(w, a, part, half, [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
                         }
                     } else {
                         i32 sub[OS];
                         UNROLL for (int i = 0; i < OS; i++) sub[i] = scales.subs[wave_o + E::row_of(i)][stage % BLOCK_STAGES * STAGE_PARTS + part];
                         E::part(w, a, part, [](int, int) { return 0; },
-                                [&](int i, int j, i32 c) { sum[0][i][j] = multiply_add24(sub[i], c, sum[0][i][j]); });
+                                [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
                     }
                 }
                 if (stage % BLOCK_STAGES == BLOCK_STAGES - 1u) {
@@ -286,16 +326,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     UNROLL for (int i = 0; i < OS; i++) dw[i] = scales.w[wave_o + E::row_of(i)];
                     UNROLL for (int j = 0; j < TS; j++) da[j] = scales.a[wave_t + E::token_of(j)];
                     UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
-                        f32 v;
-                        if constexpr (PLANES == 2) {
-                            // both planes are exact floats, so one FMA rounds their join once
-                            v = fma_(256.0f, float_of_bits((u32)sum[PLANES - 1][i][j]) - MAGIC_FLOAT, float_of_bits((u32)sum[0][i][j]) - MAGIC_FLOAT);
-                            sum[PLANES - 1][i][j] = START;
-                        } else {
-                            v = float_of_int(sum[0][i][j]);
-                        }
-                        sum[0][i][j] = START;
-                        y.chain[i][j] = fma_(dw[i] * da[j], v, y.chain[i][j]);
+                        y.chain[i][j] = fma_(dw[i] * da[j], float_of_int(sum[i][j]), y.chain[i][j]);
+                        sum[i][j] = 0;
                     }
                     if constexpr (F::MINIMA) {
                         const auto& least = m.minima[s & 1u];
@@ -309,6 +341,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             }
             if (more) store(m, f, stage + 1u);
             async_wait<0>();
+            if constexpr (WIDE)
+                if (turns) store_heads(m, heads, stage / BLOCK_STAGES + 1u);
             barrier();
         }
         turn(y, k.blocks, k.blocks);
@@ -318,7 +352,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 u32 item = tile.y + t;
                 f32* to = out + (u64)(items.out_rows ? items.out_rows[item] : item) * rows;
                 UNROLL for (int i = 0; i < OS; i++) {
-                    u32 o = k.first_row + wave_o + E::row_of(i);
+                    u32 o = first_row + wave_o + E::row_of(i);
                     if (o < rows) to[o] = y.total[i][j];
                 }
             }
