@@ -15,13 +15,18 @@
                (u32)rows, (u32)cols, (u32)n);                                                                                      \
     }
 #define GEMM_STATIC(Memory) SHARED(Memory, memory, )
-// Stages of the wide tile are 128 deep where shared memory allows: NVIDIA from sm_80 on, at most 99 KB for a workgroup. What is
-// launched (products/gemm.rs) has DEEP_SHARED bytes.
-#if STRATA_CUDA && STRATA_SM >= 800
+// NVIDIA's wide tiles have more shared memory than a kernel may declare: WIDE_SHARED bytes, which is what products/gemm.rs
+// launches them with. Stages are 128 deep from sm_80 on, where a workgroup may have at least 99 KB.
+#if STRATA_CUDA
+#if STRATA_SM >= 800
 #define WIDE_DEPTH 128
-#define DEEP_SHARED (94 * 1024)
+#define WIDE_SHARED (97 * 1024)
+#else
+#define WIDE_DEPTH 64
+#define WIDE_SHARED (60 * 1024)
+#endif
 #define GEMM_WIDE(Memory)                                                     \
-    static_assert(sizeof(Memory) <= DEEP_SHARED, "as much as is launched"); \
+    static_assert(sizeof(Memory) <= WIDE_SHARED, "as much as is launched"); \
     DYN_SHARED(Memory, at);                                                   \
     Memory& memory = *at
 #else

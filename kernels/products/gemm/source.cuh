@@ -4,15 +4,13 @@
 
 template <class F> struct Source {
     static constexpr u32 CHAINS = F::CHAINS, STEP_ROWS = CHAINS * GROUP_ROWS;
-    const u8* group;
-    u32 row, blocks;        // the row in its group; the blocks of a row
-    u32 c, s, start, end;   // chain c is blocks start..end, and block s among them
-    bool ended;             // the walk is beyond the last block, which stands in
+    u32 blocks;            // of a row
+    u32 c, s, start, end;  // chain c is blocks start..end, and block s among them
+    bool ended;            // the walk is beyond the last block, which stands in
 
-    __device__ inline Source(const u8* matrix, u32 of_row, u32 n) {
-        group = matrix + (u64)(of_row / GROUP_ROWS) * (GROUP_ROWS * n * F::BYTES);
-        row = of_row % GROUP_ROWS, blocks = n;
-        c = 0, start = 0, end = chain_start<CHAINS>(1u, n), ended = false;
+    __device__ inline explicit Source(u32 n) {
+        blocks = n;
+        c = 0, start = 0, end = chain_start<CHAINS>(1u, n);
         go_to(0);
     }
     // Later blocks only.
@@ -24,19 +22,19 @@ template <class F> struct Source {
             start = end, end = chain_start<CHAINS>(c + 1u, blocks);
         }
     }
-    __device__ inline Place place() const { return place_at(c, s - start, start); }
+    __device__ inline Place place(const u8* matrix, u32 row) const { return place_at(matrix, row, c, s - start, start); }
     // The block after this one.
-    __device__ inline Place next() const {
+    __device__ inline Place next(const u8* matrix, u32 row) const {
         u32 chain = c, first = start;
         for (u32 last = end; s + 1u >= last; last = chain_start<CHAINS>(chain + 1u, blocks)) chain++, first = last;
-        return place_at(chain, s + 1u - first, first);
+        return place_at(matrix, row, chain, s + 1u - first, first);
     }
 
-    // As in products/formats/layout.cuh.
-    __device__ inline Place place_at(u32 chain, u32 step, u32 first) const {
-        const u32 full = blocks / CHAINS;
-        const u8* tile = group + step * (STEP_ROWS * F::BYTES);
-        if (step < full) return Place{tile, STEP_ROWS, chain * GROUP_ROWS + row};
-        return Place{tile, blocks % CHAINS * GROUP_ROWS, (first - chain * full) * GROUP_ROWS + row};
+    // As in products/formats/layout.cuh, of a chain that starts at block `first`.
+    __device__ inline Place place_at(const u8* matrix, u32 row, u32 chain, u32 step, u32 first) const {
+        const u32 full = blocks / CHAINS, r = row % GROUP_ROWS;
+        const u8* tile = matrix + (u64)(row / GROUP_ROWS) * (GROUP_ROWS * blocks * F::BYTES) + step * (STEP_ROWS * F::BYTES);
+        if (step < full) return Place{tile, STEP_ROWS, chain * GROUP_ROWS + r};
+        return Place{tile, blocks % CHAINS * GROUP_ROWS, (first - chain * full) * GROUP_ROWS + r};
     }
 };

@@ -34,6 +34,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
     static constexpr u32 BLOCK_STAGES = WIDE ? F::WIDTH / STAGE_DEPTH : 1;
     static constexpr int OS = E::OS, TS = E::TS;
 
+    // Wide tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
+    // which change least often, lie in shared memory.
+    static constexpr int STORED = STRATA_CUDA && THREADS > 256u && WIDE && PLANES == 1 ? (int)(STAGE_DEPTH / 64u) : 0;
+
     // Scales of one stage of a narrow format, or of one block of a wide one.
     struct Narrow {
         f32 w[STAGE_PARTS][BO], a[STAGE_PARTS][BT];
@@ -54,6 +58,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
         u32 words[F::TABLE ? F::TABLE : 1];
         __device__ inline const u32* at() const { return words; }
     };
+    struct Totals {
+        F4 of[STORED > 0 ? STORED * TS / 4 : 1][THREADS];
+    };
     struct Nothing {
         __device__ inline const u32* at() const { return nullptr; }
     };
@@ -62,11 +69,15 @@ template <class F, class E, int WO, int WT> struct Gemm {
     struct alignas(16) Shared {
         u8 weights[2][PLANES][BO * STAGE_DEPTH];
         u8 acts[2][BT * STAGE_DEPTH];
-        u32 act_rows[BT];  // the row of activations of each token of the tile
+        U4 tile;           // as in GemmItems
+        const u8* matrix;  // of the tile's expert
+        u32 rows[BO];      // the row of weights of each row of the tile
+        u32 act_rows[BT];  // the row of activations of each token
         typename Pick<WIDE, Wide, Narrow>::type scales[2];
         typename Pick<F::MINIMA, Minima, Nothing>::type minima[2];
         typename Pick<F::MINIMA, Copies, Nothing>::type copies;
         typename Pick<F::TABLE != 0, Table, Nothing>::type table;
+        typename Pick<(STORED > 0), Totals, Nothing>::type totals;
     };
 
     // What is constant in a workgroup.
@@ -78,11 +89,16 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // A thread decodes parts of one row: of a stage, every STEP-th from its first on. Threads beyond have none.
     static constexpr u32 STEP = THREADS / BO < STAGE_PARTS ? THREADS / BO : STAGE_PARTS, UNITS = STAGE_PARTS / STEP;
     static_assert(THREADS % BO == 0 && STAGE_PARTS % STEP == 0, "whole rows of threads");
-    static __device__ inline bool decodes() { return THREADS == BO * STEP || thread_x() < BO * STEP; }
-    static __device__ inline u32 my_row() { return thread_x() % BO; }
-    static __device__ inline u32 my_part() { return thread_x() / BO; }
-    static __device__ inline int part_of(u32 stage, u32 n) { return (int)(stage % BLOCK_STAGES * STAGE_PARTS + my_part() + n * STEP); }
-
+    struct Unit {
+        u32 row, part;
+        bool any;
+    };
+    // Computed anew where it is wanted: it costs less than registers held along the walk.
+    static __device__ inline Unit unit() {
+        const u32 t = hidden(thread_x());
+        return Unit{t % BO, t / BO, THREADS == BO * STEP || t < BO * STEP};
+    }
+    static __device__ inline int part_of(u32 stage, u32 part) { return (int)(stage % BLOCK_STAGES * STAGE_PARTS + part); }
     static constexpr u32 TOKEN_UNITS = (STAGE_PARTS * BT + THREADS - 1u) / THREADS;
 
     // A wide format's scales of a block are read and stored two stages before its own. Rows by the first threads, tokens by the
@@ -99,8 +115,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
         f32 a;
     };
 
-    static __device__ inline void fetch_heads(Heads& h, Shared& m, const Walk& k, const Place& p, u32 s) {
+    static __device__ inline void fetch_heads(Heads& h, Shared& m, const Walk& k, const Source<F>& from, bool next, u32 s) {
         if (thread_x() < BO) {
+            const u32 row = m.rows[thread_x()];
+            const Place p = next ? from.next(m.matrix, row) : from.place(m.matrix, row);
             if constexpr (F::MINIMA) async_copy16(&m.copies.heads[thread_x()], F::raw_at(p));
             else h.w = F::raw(p);
         }
@@ -160,11 +178,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
     }
     // Reads a stage of weights. Beyond the last block its weights stand in, with the scale 0.
     static __device__ inline void fetch(Fetched& f, const Shared& m, const Walk& k, Source<F>& from, u32 stage) {
-        if (decodes()) {
+        if (const Unit u = unit(); u.any) {
             UNROLL for (u32 n = 0; n < UNITS; n++) {
-                if constexpr (!WIDE) from.go_to(stage * STAGE_PARTS + my_part() + n * STEP);
-                const Place p = from.place();
-                f.w[n] = F::load(p, WIDE ? part_of(stage, n) : 0);
+                const u32 part = u.part + n * STEP;
+                if constexpr (!WIDE) from.go_to(stage * STAGE_PARTS + part);
+                const Place p = from.place(m.matrix, m.rows[u.row]);
+                f.w[n] = F::load(p, WIDE ? part_of(stage, part) : 0);
                 if constexpr (!WIDE) f.d[n] = from.ended ? 0.0f : F::head(p).d;
             }
         }
@@ -176,17 +195,17 @@ template <class F, class E, int WO, int WT> struct Gemm {
         }
     }
     static __device__ inline void store(Shared& m, const Fetched& f, u32 stage) {
-        if (decodes()) {
-            const u32 row = my_row();
+        if (const Unit u = unit(); u.any) {
+            const u32 row = u.row;
             u8* to = m.weights[stage & 1u][0];
             UNROLL for (u32 n = 0; n < UNITS; n++) {
-                const u32 part = my_part() + n * STEP;
+                const u32 part = u.part + n * STEP;
                 u32 w[8];
-                F::decode(f.w[n], WIDE ? part_of(stage, n) : 0, w, m.table.at());
+                F::decode(f.w[n], WIDE ? part_of(stage, part) : 0, w, m.table.at());
                 UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(w[q]);
                 const u32 at[2] = {stage_at<STAGE_DEPTH>(row, 2u * part), stage_at<STAGE_DEPTH>(row, 2u * part + 1u)};
                 if constexpr (PLANES == 2) {
-                    const i8* subs = m.scales[stage / BLOCK_STAGES & 1u].subs[row] + 2 * part_of(stage, n);
+                    const i8* subs = m.scales[stage / BLOCK_STAGES & 1u].subs[row] + 2 * part_of(stage, part);
                     u32 high[8];
                     UNROLL for (int q = 0; q < 8; q++) {
                         Planes p = planes(w[q], subs[q >> 2]);
@@ -207,16 +226,31 @@ template <class F, class E, int WO, int WT> struct Gemm {
         }
     }
 
-    // The floats of a lane's outputs and where its chain ends.
+    // The floats of a lane's outputs and where its chain ends. Totals of outputs with i < STORED lie in shared memory.
     struct Sums {
-        f32 chain[OS][TS], total[OS][TS];
+        f32 chain[OS][TS], total[OS - STORED][TS];
 #if STRATA_BROKEN == 2
         f32 late[OS][TS];
 #endif
         u32 c, end;
     };
+    static __device__ inline void add_to_totals(Shared& m, Sums& y, const f32 (&v)[OS][TS]) {
+        if constexpr (STORED > 0) {
+            UNROLL for (int i = 0; i < STORED; i++) UNROLL for (int j = 0; j < TS; j += 4) {
+                F4& to = m.totals.of[i * (TS / 4) + j / 4][thread_x()];
+                const F4 t = to;
+                to = F4{t.x + v[i][j], t.y + v[i][j + 1], t.z + v[i][j + 2], t.w + v[i][j + 3]};
+            }
+        }
+        UNROLL for (int i = STORED; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.total[i - STORED][j] = y.total[i - STORED][j] + v[i][j];
+    }
+    static __device__ inline f32 total_of(const Shared& m, const Sums& y, int i, int j) {
+        if constexpr (STORED > 0)
+            if (i < STORED) return ((const f32*)&m.totals.of[i * (TS / 4) + j / 4][thread_x()])[j % 4];
+        return y.total[i < STORED ? 0 : i - STORED][j];
+    }
     // Called before block s is added.
-    static __device__ inline void turn(Sums& y, u32 s, u32 blocks) {
+    static __device__ inline void turn(Shared& m, Sums& y, u32 s, u32 blocks) {
         while (s >= y.end) {
 #if STRATA_BROKEN == 1  // half as many chains, for the negative control: every second cut is missed
             if ((y.c++ & 1u) == 0u) {
@@ -225,15 +259,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
             }
             y.c--;
 #elif STRATA_BROKEN == 2  // and another: chain 2 is added before chain 1
-            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
+            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++)
                 if (y.c == 1u) y.late[i][j] = y.chain[i][j], y.chain[i][j] = -0.0f;
-                if (y.c == 3u) y.total[i][j] = y.total[i][j] + y.late[i][j];
-            }
+            if (y.c == 3u) add_to_totals(m, y, y.late);
 #endif
-            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
-                y.total[i][j] = y.total[i][j] + y.chain[i][j];
-                y.chain[i][j] = 0.0f;
-            }
+            add_to_totals(m, y, y.chain);
+            UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = 0.0f;
             y.c++;
             y.end = y.c >= F::CHAINS ? ~0u : chain_start<F::CHAINS>(y.c + 1u, blocks);
         }
@@ -244,12 +275,16 @@ template <class F, class E, int WO, int WT> struct Gemm {
         U4 tile = items.tiles ? items.tiles[block_x()] : U4{0u, block_x() * BT, smaller(n - block_x() * BT, BT), 0u};
         const Walk k = {acts, cols / F::WIDTH, (cols + STAGE_DEPTH - 1u) / STAGE_DEPTH};
         const u32 first_row = block_y() * BO;
-        Source<F> from(weights + (i64)tile.x * expert_bytes, smaller(first_row + my_row(), rows - 1u), k.blocks);
+        Source<F> from(k.blocks);
 
         const u32 wave_o = wave() % WO * 32u, wave_t = wave() / WO * 32u;
         const u32 o_bytes = wave_o * STAGE_DEPTH, t_bytes = wave_t * STAGE_DEPTH;
         Sums y;
-        UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = 0.0f, y.total[i][j] = 0.0f;
+        UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = 0.0f;
+        UNROLL for (int i = STORED; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.total[i - STORED][j] = 0.0f;
+        if constexpr (STORED > 0) {
+            UNROLL for (int v = 0; v < STORED * TS / 4; v++) m.totals.of[v][thread_x()] = F4{0.0f, 0.0f, 0.0f, 0.0f};
+        }
         y.c = 0, y.end = chain_start<F::CHAINS>(1u, k.blocks);
         i32 sum[OS][TS] = {};
 
@@ -257,6 +292,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             u32 item = tile.y + smaller(t, tile.z - 1u);
             m.act_rows[t] = items.act_rows ? items.act_rows[item] : item;
         }
+        if (const u32 r = thread_x(); r < BO) m.rows[r] = smaller(first_row + r, rows - 1u);
+        if (thread_x() == 0u) m.tile = tile, m.matrix = weights + (i64)tile.x * expert_bytes;
         if constexpr (F::TABLE != 0) {
             for (u32 q = thread_x(); q < F::TABLE; q += THREADS) m.table.words[q] = table[q];
         }
@@ -264,7 +301,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         Fetched f;
         Heads heads;
         if constexpr (WIDE) {
-            fetch_heads(heads, m, k, from.place(), 0);
+            fetch_heads(heads, m, k, from, false, 0);
             async_wait<0>();
             store_heads(m, heads, 0);
         }
@@ -285,14 +322,14 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 fetch(f, m, k, from, stage + 1u);
             }
             if constexpr (WIDE)
-                if (turns) fetch_heads(heads, m, k, from.next(), stage / BLOCK_STAGES + 1u);
+                if (turns) fetch_heads(heads, m, k, from, true, stage / BLOCK_STAGES + 1u);
 
             const u8* a = m.acts[stage & 1u] + t_bytes;
             const u8* w = m.weights[stage & 1u][0] + o_bytes;
             if constexpr (!WIDE) {
                 UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
                     u32 s = stage * STAGE_PARTS + part;
-                    turn(y, s, k.blocks);
+                    turn(m, y, s, k.blocks);
                     f32 dw[OS], da[TS];
                     UNROLL for (int i = 0; i < OS; i++) dw[i] = m.scales[stage & 1u].w[part][wave_o + E::row_of(i)];
                     UNROLL for (int j = 0; j < TS; j++) da[j] = m.scales[stage & 1u].a[part][wave_t + E::token_of(j)];
@@ -303,7 +340,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
-                UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
+                // two parts at a time: more at once would take more registers than there are
+                NO_UNROLL for (int two = 0; two < (int)STAGE_PARTS; two += 2) UNROLL for (int part = two; part < two + 2; part++) {
                     if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
@@ -321,7 +359,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     }
                 }
                 if (stage % BLOCK_STAGES == BLOCK_STAGES - 1u) {
-                    turn(y, s, k.blocks);
+                    turn(m, y, s, k.blocks);
                     f32 dw[OS], da[TS];
                     UNROLL for (int i = 0; i < OS; i++) dw[i] = scales.w[wave_o + E::row_of(i)];
                     UNROLL for (int j = 0; j < TS; j++) da[j] = scales.a[wave_t + E::token_of(j)];
@@ -345,15 +383,16 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 if (turns) store_heads(m, heads, stage / BLOCK_STAGES + 1u);
             barrier();
         }
-        turn(y, k.blocks, k.blocks);
+        turn(m, y, k.blocks, k.blocks);
+        const u32 first = m.tile.y, items_here = m.tile.z;
         UNROLL for (int j = 0; j < TS; j++) {
             u32 t = wave_t + E::token_of(j);
-            if (t < tile.z) {
-                u32 item = tile.y + t;
+            if (t < items_here) {
+                u32 item = first + t;
                 f32* to = out + (u64)(items.out_rows ? items.out_rows[item] : item) * rows;
                 UNROLL for (int i = 0; i < OS; i++) {
                     u32 o = first_row + wave_o + E::row_of(i);
-                    if (o < rows) to[o] = y.total[i][j];
+                    if (o < rows) to[o] = total_of(m, y, i, j);
                 }
             }
         }

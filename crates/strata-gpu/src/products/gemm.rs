@@ -9,8 +9,9 @@ use crate::error::Result;
 use strata_ops::matmul::act_form;
 use strata_quant::DType;
 
-/// Shared memory of a wide tile with deep stages.
-const DEEP_SHARED: u32 = 94 * 1024;
+/// Shared memory of an NVIDIA GPU's wide tile, with stages of 128 values and of 64.
+const DEEP_SHARED: u32 = 97 * 1024;
+const SHALLOW_SHARED: u32 = 60 * 1024;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,11 +51,13 @@ impl GemmForm {
         }
     }
 
-    /// Dynamic shared memory: wide tiles have deep stages where a workgroup may have more than what kernels may declare, on NVIDIA
-    /// from `sm_80` on (`DEEP_SHARED` of `gemm/kernels.cuh`).
+    /// Dynamic shared memory: NVIDIA's wide tiles take more than what kernels may declare, as `WIDE_SHARED` of
+    /// `gemm/kernels.cuh` says, most from `sm_80` on.
     fn shared(self, device: &Device) -> u32 {
-        let deep = DEEP_SHARED as usize <= device.info().shared_bytes && !device.info().arch.contains("gfx");
-        if self == GemmForm::Matrix && deep { DEEP_SHARED } else { 0 }
+        if self != GemmForm::Matrix || device.info().arch.contains("gfx") {
+            return 0;
+        }
+        if DEEP_SHARED as usize <= device.info().shared_bytes { DEEP_SHARED } else { SHALLOW_SHARED }
     }
 
     fn kernel(self, dtype: DType) -> String {
