@@ -81,19 +81,18 @@ template <u32 depth> struct MatrixEngine {
         UNROLL for (int n = 0; n < 2; n++) nv_ldmatrix4(y.v[n], stage + at + 16u * depth * n);
         return y;
     }
-    // Eight bytes a row, at depths 0..8; the others are 0.
-    static __device__ inline u32 word(const U2* rows, u32 row) {
-        const U2 x = rows[row];
-        return lane() & 2u ? 0u : lane() & 1u ? x.y : x.x;
-    }
-    static __device__ inline Weights small_weights(const U2* rows) {
-        Weights x;
-        UNROLL for (int m = 0; m < 2; m++) UNROLL for (int q = 0; q < 4; q++) x.v[m][q] = q < 2 ? word(rows, row_of(2 * m + q)) : 0u;
+    // Eight bytes a row. A step of 16 depths reads them twice; the second half of the weights is 0.
+    struct SmallWeights { u32 v[2][2]; };
+    struct SmallActs { u32 v[4]; };
+    static __device__ inline u32 word(const U2* rows, u32 row) { return ((const u32*)(rows + row))[lane() & 1u]; }
+    static __device__ inline SmallWeights small_weights(const U2* rows) {
+        SmallWeights x;
+        UNROLL for (int i = 0; i < OS; i++) x.v[i / 2][i % 2] = lane() & 2u ? 0u : word(rows, row_of(i));
         return x;
     }
-    static __device__ inline Acts small_acts(const U2* rows) {
-        Acts y;
-        UNROLL for (int n = 0; n < 2; n++) UNROLL for (int q = 0; q < 4; q++) y.v[n][q] = q & 1 ? 0u : word(rows, (lane() >> 2) + 16u * n + 4u * q);
+    static __device__ inline SmallActs small_acts(const U2* rows) {
+        SmallActs y;
+        UNROLL for (int n = 0; n < 4; n++) y.v[n] = word(rows, (lane() >> 2) + 8u * n);
         return y;
     }
     // fold(i, j, start(i, j) + the sum) for the lane's outputs of one of the tiles.
@@ -104,6 +103,13 @@ template <u32 depth> struct MatrixEngine {
         i32 c[4];
         UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
         nv_mma_s8(c, x.v[m], b);
+        UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
+    }
+    template <class Start, class Fold> static __device__ inline void small(int tile, const SmallWeights& x, const SmallActs& y, Start start, Fold fold) {
+        const int m = tile / 4, n = tile % 4;
+        i32 c[4];
+        UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
+        nv_mma_s8_16(c, x.v[m], y.v[n]);
         UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
     }
 #else
@@ -134,6 +140,9 @@ template <u32 depth> struct MatrixEngine {
         return x;
     }
     static __device__ inline Acts small_acts(const U2* rows) { return small_weights(rows); }
+    template <class Start, class Fold> static __device__ inline void small(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
+        one(tile, x, y, start, fold);
+    }
     // fold(i, j, start(i, j) + the sum) for the lane's outputs of one of the tiles.
     static constexpr int TILES = 4;
     template <class Start, class Fold> static __device__ inline void one(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
@@ -164,12 +173,12 @@ template <u32 depth> struct MatrixEngine {
     // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations. One tile
     // after the other: few sums are held at a time.
     template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
-        const Weights x = small_weights(minima);
-        const Acts upper = small_acts(high), lower = small_acts(low);
+        const auto x = small_weights(minima);
+        const auto upper = small_acts(high), lower = small_acts(low);
         i32 c[OS][TS];
         UNROLL for (int tile = 0; tile < TILES; tile++) {
-            one(tile, x, upper, [](int, int) { return 0; }, [&](int i, int j, i32 v) { c[i][j] = v * 256 + MAGIC_BITS; });
-            one(tile, x, lower, [&](int i, int j) { return c[i][j]; }, fold);
+            small(tile, x, upper, [](int, int) { return 0; }, [&](int i, int j, i32 v) { c[i][j] = v * 256 + MAGIC_BITS; });
+            small(tile, x, lower, [&](int i, int j) { return c[i][j]; }, fold);
         }
     }
 };

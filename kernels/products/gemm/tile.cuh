@@ -99,8 +99,6 @@ template <class F, class E, int WO, int WT> struct Gemm {
         return Unit{t % BO, t / BO, THREADS == BO * STEP || t < BO * STEP};
     }
     static __device__ inline int part_of(u32 stage, u32 part) { return (int)(stage % BLOCK_STAGES * STAGE_PARTS + part); }
-    static constexpr u32 TOKEN_UNITS = (STAGE_PARTS * BT + THREADS - 1u) / THREADS;
-
     // A wide format's scales of a block are read and stored two stages before its own. Rows by the first threads, tokens by the
     // last, two threads a token.
     static constexpr u32 FIRST_TOKEN = THREADS - 2u * BT;
@@ -108,7 +106,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // What a thread has read of a stage of weights, and of the scales of the next block.
     struct Fetched {
         typename F::Part w[UNITS];
-        f32 d[UNITS], a[TOKEN_UNITS];
+        f32 d[UNITS], a[STAGE_PARTS];
     };
     struct Heads {
         typename Pick<F::MINIMA, Nothing, typename F::Raw>::type w;
@@ -188,9 +186,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
             }
         }
         if constexpr (!WIDE) {
-            UNROLL for (u32 n = 0; n < TOKEN_UNITS; n++) {
-                const u32 u = thread_x() + n * THREADS, t = u % BT, s = stage * STAGE_PARTS + u / BT;
-                f.a[n] = u < STAGE_PARTS * BT && s < k.blocks ? k.acts.scales[(u64)m.act_rows[t] * k.blocks + s] : 0.0f;
+            if (const u32 thread = thread_x(); thread >= THREADS - BT) {
+                const u32 s = stage * STAGE_PARTS;
+                const f32* scales = k.acts.scales + (u64)m.act_rows[thread - (THREADS - BT)] * k.blocks + s;
+                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) f.a[n] = s + n < k.blocks ? scales[n] : 0.0f;
             }
         }
     }
@@ -219,9 +218,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             }
         }
         if constexpr (!WIDE) {
-            UNROLL for (u32 n = 0; n < TOKEN_UNITS; n++) {
-                const u32 u = thread_x() + n * THREADS;
-                if (u < STAGE_PARTS * BT) m.scales[stage & 1u].a[u / BT][u % BT] = f.a[n];
+            if (const u32 thread = thread_x(); thread >= THREADS - BT) {
+                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) m.scales[stage & 1u].a[n][thread - (THREADS - BT)] = f.a[n];
             }
         }
     }
