@@ -106,7 +106,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // What a thread has read of a stage of weights, and of the scales of the next block.
     struct Fetched {
         typename F::Part w[UNITS];
-        f32 d[UNITS], a[STAGE_PARTS];
+        typename F::Raw d[UNITS];  // narrow formats: opened when stored, so that nobody waits for it before
+        f32 a[STAGE_PARTS];
     };
     struct Heads {
         typename Pick<F::MINIMA, Nothing, typename F::Raw>::type w;
@@ -182,7 +183,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 if constexpr (!WIDE) from.go_to(stage * STAGE_PARTS + part);
                 const Place p = from.place(m.matrix, m.rows[u.row]);
                 f.w[n] = F::load(p, WIDE ? part_of(stage, part) : 0);
-                if constexpr (!WIDE) f.d[n] = from.ended ? 0.0f : F::head(p).d;
+                if constexpr (!WIDE) {
+                    f.d[n] = typename F::Raw{};
+                    if (!from.ended) f.d[n] = F::raw(p);
+                }
             }
         }
         if constexpr (!WIDE) {
@@ -214,7 +218,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     UNROLL for (int h = 0; h < 2; h++) *(U4*)(to_high + at[h]) = U4{high[4 * h], high[4 * h + 1], high[4 * h + 2], high[4 * h + 3]};
                 }
                 UNROLL for (int h = 0; h < 2; h++) *(U4*)(to + at[h]) = U4{w[4 * h], w[4 * h + 1], w[4 * h + 2], w[4 * h + 3]};
-                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row] = f.d[n];
+                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row] = F::opened(f.d[n]).d;
             }
         }
         if constexpr (!WIDE) {
