@@ -1,6 +1,7 @@
 // How a wave multiplies a 32 x 32 tile of outputs: matrix instructions or dot products of four bytes. A lane holds OS rows of
 // weights times TS tokens; `row_of` and `token_of` say which. Integer sums are exact, so the order of depths inside a part of
-// 32 is free: a lane reads neighbouring bytes of its row, the same for weights and activations.
+// 32 is free: a lane reads neighbouring bytes of its row, the same for weights and activations. Numbers of rows and tokens are
+// stored in slots: a lane's lie together.
 #pragma once
 #include "common/matrix.cuh"
 #include "products/gemm/stage.cuh"
@@ -15,6 +16,10 @@ template <u32 depth> struct DotEngine {
     static constexpr bool HALVES = true;  // sums over 16 cost no more than over 32
     static __device__ inline u32 row_of(int i) { return (lane() & 7u) + 8u * i; }
     static __device__ inline u32 token_of(int j) { return (lane() >> 3) + 4u * j; }
+    static __device__ inline u32 row_slot(u32 r) { return (r & 7u) * OS + (r >> 3); }
+    static __device__ inline u32 first_row_slot() { return (lane() & 7u) * OS; }
+    static __device__ inline u32 token_slot(u32 t) { return (t & 3u) * TS + (t >> 2); }
+    static __device__ inline u32 first_token_slot() { return (lane() >> 3) * TS; }
 
     static __device__ inline void load(u32 (&v)[8], const u8* stage, u32 row, int part) {
         UNROLL for (int h = 0; h < 2; h++) {
@@ -67,6 +72,10 @@ template <u32 depth> struct MatrixEngine {
     static constexpr int OS = 4, TS = 8;
     static __device__ inline u32 row_of(int i) { return (lane() >> 2) + 8u * i; }
     static __device__ inline u32 token_of(int j) { return 8u * (j >> 1) + 2u * (lane() & 3u) + (j & 1); }
+    static __device__ inline u32 row_slot(u32 r) { return (r & 7u) * OS + (r >> 3); }
+    static __device__ inline u32 first_row_slot() { return (lane() >> 2) * OS; }
+    static __device__ inline u32 token_slot(u32 t) { return (t >> 1 & 3u) * TS + (t >> 3) * 2u + (t & 1u); }
+    static __device__ inline u32 first_token_slot() { return (lane() & 3u) * TS; }
     struct Weights { u32 v[2][4]; };
     struct Acts { u32 v[2][4]; };  // two tiles each
     static __device__ inline Weights load_weights(const u8* stage, int part) {
@@ -117,6 +126,13 @@ template <u32 depth> struct MatrixEngine {
     static constexpr int OS = 2, TS = 16, WORDS = STRATA_WMMA == 12 ? 4 : 8;
     static __device__ inline u32 row_of(int i) { return 16u * i + (lane() & 15u); }
     static __device__ inline u32 token_of(int j) { return 16u * (j >> 3) + MatrixS8::c_row(j & 7); }
+    static __device__ inline u32 row_slot(u32 r) { return (r & 15u) * OS + (r >> 4); }
+    static __device__ inline u32 first_row_slot() { return (lane() & 15u) * OS; }
+    static __device__ inline u32 token_slot(u32 t) {
+        const u32 half = STRATA_WMMA == 12 ? t >> 3 & 1u : t & 1u, i = STRATA_WMMA == 12 ? t & 7u : t >> 1 & 7u;
+        return half * TS + (t >> 4) * 8u + i;
+    }
+    static __device__ inline u32 first_token_slot() { return (lane() >> 4) * TS; }
     struct Weights { u32 v[2][WORDS]; };
     typedef Weights Acts;
     static __device__ inline Weights load_weights(const u8* stage, int part) {

@@ -23,7 +23,7 @@
 #define WIDE_SHARED (97 * 1024)
 #else
 #define WIDE_DEPTH 64
-#define WIDE_SHARED (60 * 1024)
+#define WIDE_SHARED (62 * 1024)
 #endif
 #define GEMM_WIDE(Memory)                                                     \
     static_assert(sizeof(Memory) <= WIDE_SHARED, "as much as is launched"); \

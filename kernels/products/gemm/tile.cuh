@@ -36,17 +36,38 @@ template <class F, class E, int WO, int WT> struct Gemm {
 
     // Wide tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
     // which change least often, lie in shared memory.
-    static constexpr int STORED = STRATA_CUDA && THREADS > 256u && WIDE && PLANES == 1 ? (int)(STAGE_DEPTH / 64u) : 0;
+    static constexpr int STORED = STRATA_CUDA && THREADS > 256u && WIDE && PLANES == 1 ? (STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1) : 0;
 
-    // Scales of one stage of a narrow format, or of one block of a wide one.
-    struct Narrow {
+    // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
+    static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
+    static __device__ inline u32 token_slot(u32 t) { return (t & ~31u) + E::token_slot(t & 31u); }
+    // A lane's numbers, which lie together.
+    template <class T, int N> static __device__ inline void numbers(T (&to)[N], const T* from) {
+        if constexpr (N % 4 == 0) {
+            UNROLL for (int v = 0; v < N; v += 4) {
+                const U4 x = *(const U4*)(from + v);
+                to[v] = from_bits<T>(x.x), to[v + 1] = from_bits<T>(x.y), to[v + 2] = from_bits<T>(x.z), to[v + 3] = from_bits<T>(x.w);
+            }
+        } else {
+            UNROLL for (int v = 0; v < N; v++) to[v] = from[v];
+        }
+    }
+
+    // Scales of one stage of a narrow format, or of one block of a wide one, in slots. Sub-scales that enter when weights are
+    // decoded lie row by row.
+    struct alignas(16) Narrow {
         f32 w[STAGE_PARTS][BO], a[STAGE_PARTS][BT];
     };
-    struct Wide {
+    static constexpr int SUBS = F::SUBS == 2 ? 16 : 8;
+    struct alignas(16) Wide {
         f32 w[BO], a[BT];
-        i8 subs[BO][8 * (F::SUBS == 2 ? 2 : 1)];
+        i32 subs[SUBS][BO];
     };
-    struct Minima {
+    struct alignas(16) WidePlanes {
+        f32 w[BO], a[BT];
+        i8 subs[BO][16];
+    };
+    struct alignas(16) Minima {
         f32 w[BO];
         U2 minima[BO], low[BT], high[BT];
     };
@@ -73,7 +94,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         const u8* matrix;  // of the tile's expert
         u32 rows[BO];      // the row of weights of each row of the tile
         u32 act_rows[BT];  // the row of activations of each token
-        typename Pick<WIDE, Wide, Narrow>::type scales[2];
+        typename Pick<WIDE, typename Pick<PLANES == 2, WidePlanes, Wide>::type, Narrow>::type scales[2];
         typename Pick<F::MINIMA, Minima, Nothing>::type minima[2];
         typename Pick<F::MINIMA, Copies, Nothing>::type copies;
         typename Pick<F::TABLE != 0, Table, Nothing>::type table;
@@ -136,19 +157,21 @@ template <class F, class E, int WO, int WT> struct Gemm {
             if constexpr (F::MINIMA) raw = m.copies.heads[r];
             else raw = h.w;
             const auto head = F::opened(raw);
-            to.w[r] = head.d;
-            UNROLL for (int q = 0; q < 8; q++) {
-                if constexpr (F::SUBS == 2) to.subs[r][2 * q] = (i8)F::scale(head, q, 0), to.subs[r][2 * q + 1] = (i8)F::scale(head, q, 1);
-                else to.subs[r][q] = (i8)F::scale(head, q, 0);
+            const u32 slot = row_slot(r);
+            to.w[slot] = head.d;
+            UNROLL for (int q = 0; q < SUBS; q++) {
+                const i32 sub = F::scale(head, q * 8 / SUBS, q % (SUBS / 8));
+                if constexpr (PLANES == 2) to.subs[r][q] = (i8)sub;
+                else to.subs[q][slot] = sub;
             }
             if constexpr (F::MINIMA) {
-                m.minima[s & 1u].w[r] = F::dmin(head);
+                m.minima[s & 1u].w[slot] = F::dmin(head);
                 m.minima[s & 1u].minima[r] = U2{F::minima(head, 0), F::minima(head, 1)};
             }
         }
         if (thread_x() >= FIRST_TOKEN) {
             const u32 u = thread_x() - FIRST_TOKEN;
-            to.a[u >> 1] = h.a;
+            to.a[token_slot(u >> 1)] = h.a;
             if constexpr (F::MINIMA) {
                 const U4 sums = m.copies.sums[u];
                 const i32 v[4] = {(i32)sums.x, (i32)sums.y, (i32)sums.z, (i32)sums.w};
@@ -218,12 +241,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     UNROLL for (int h = 0; h < 2; h++) *(U4*)(to_high + at[h]) = U4{high[4 * h], high[4 * h + 1], high[4 * h + 2], high[4 * h + 3]};
                 }
                 UNROLL for (int h = 0; h < 2; h++) *(U4*)(to + at[h]) = U4{w[4 * h], w[4 * h + 1], w[4 * h + 2], w[4 * h + 3]};
-                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row] = F::opened(f.d[n]).d;
+                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row_slot(row)] = F::opened(f.d[n]).d;
             }
         }
         if constexpr (!WIDE) {
             if (const u32 thread = thread_x(); thread >= THREADS - BT) {
-                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) m.scales[stage & 1u].a[n][thread - (THREADS - BT)] = f.a[n];
+                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) m.scales[stage & 1u].a[n][token_slot(thread - (THREADS - BT))] = f.a[n];
             }
         }
     }
@@ -280,6 +303,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         Source<F> from(k.blocks);
 
         const u32 wave_o = wave() % WO * 32u, wave_t = wave() / WO * 32u;
+        const u32 row_slots = wave_o + E::first_row_slot(), token_slots = wave_t + E::first_token_slot();
         const u32 o_bytes = wave_o * STAGE_DEPTH, t_bytes = wave_t * STAGE_DEPTH;
         Sums y;
         UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = 0.0f;
@@ -333,8 +357,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     u32 s = stage * STAGE_PARTS + part;
                     turn(m, y, s, k.blocks);
                     f32 dw[OS], da[TS];
-                    UNROLL for (int i = 0; i < OS; i++) dw[i] = m.scales[stage & 1u].w[part][wave_o + E::row_of(i)];
-                    UNROLL for (int j = 0; j < TS; j++) da[j] = m.scales[stage & 1u].a[part][wave_t + E::token_of(j)];
+                    numbers(dw, m.scales[stage & 1u].w[part] + row_slots);
+                    numbers(da, m.scales[stage & 1u].a[part] + token_slots);
                     E::part(w, a, part, [](int, int) { return MAGIC_BITS; }, [&](int i, int j, i32 c) {
                         y.chain[i][j] = fma_(dw[i] * da[j], float_of_bits((u32)c) - MAGIC_FLOAT, y.chain[i][j]);
                     });
@@ -349,13 +373,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     } else if constexpr (F::SUBS == 2) {
                         UNROLL for (int half = 0; half < 2; half++) {
                             i32 sub[OS];
-                            UNROLL for (int i = 0; i < OS; i++)
-                                sub[i] = scales.subs[wave_o + E::row_of(i)][2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half];
+                            numbers(sub, scales.subs[2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half] + row_slots);
                             E::half(w, a, part, half, [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
                         }
                     } else {
                         i32 sub[OS];
-                        UNROLL for (int i = 0; i < OS; i++) sub[i] = scales.subs[wave_o + E::row_of(i)][stage % BLOCK_STAGES * STAGE_PARTS + part];
+                        numbers(sub, scales.subs[stage % BLOCK_STAGES * STAGE_PARTS + part] + row_slots);
                         E::part(w, a, part, [](int, int) { return 0; },
                                 [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
                     }
@@ -363,8 +386,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 if (stage % BLOCK_STAGES == BLOCK_STAGES - 1u) {
                     turn(m, y, s, k.blocks);
                     f32 dw[OS], da[TS];
-                    UNROLL for (int i = 0; i < OS; i++) dw[i] = scales.w[wave_o + E::row_of(i)];
-                    UNROLL for (int j = 0; j < TS; j++) da[j] = scales.a[wave_t + E::token_of(j)];
+                    numbers(dw, scales.w + row_slots);
+                    numbers(da, scales.a + token_slots);
                     UNROLL for (int i = 0; i < OS; i++) UNROLL for (int j = 0; j < TS; j++) {
                         y.chain[i][j] = fma_(dw[i] * da[j], float_of_int(sum[i][j]), y.chain[i][j]);
                         sum[i][j] = 0;
@@ -372,7 +395,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     if constexpr (F::MINIMA) {
                         const auto& least = m.minima[s & 1u];
                         f32 dm[OS];
-                        UNROLL for (int i = 0; i < OS; i++) dm[i] = least.w[wave_o + E::row_of(i)];
+                        numbers(dm, least.w + row_slots);
                         E::minima(least.minima + wave_o, least.low + wave_t, least.high + wave_t, [&](int i, int j, i32 c) {
                             y.chain[i][j] = fma_(-(dm[i] * da[j]), float_of_bits((u32)c) - MAGIC_FLOAT, y.chain[i][j]);
                         });

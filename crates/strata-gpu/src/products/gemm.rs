@@ -11,7 +11,7 @@ use strata_quant::DType;
 
 /// Shared memory of an NVIDIA GPU's wide tile, with stages of 128 values and of 64.
 const DEEP_SHARED: u32 = 97 * 1024;
-const SHALLOW_SHARED: u32 = 60 * 1024;
+const SHALLOW_SHARED: u32 = 62 * 1024;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
