@@ -3,8 +3,8 @@
 #pragma once
 #include "products/gemm/tile.cuh"
 
-#define GEMM_ENTRY(name, MEMORY, F, E, WO, WT)                                                                                     \
-    KERNEL_OCC(32 * WO * WT, 1)                                                                                                    \
+#define GEMM_ENTRY(name, MEMORY, F, E, WO, WT, GROUPS)                                                                                     \
+    KERNEL_OCC(32 * WO * WT, GROUPS)                                                                                                    \
     name(const u8* RESTRICT weights, i64 expert_bytes, const i8* RESTRICT codes, const f32* RESTRICT scales,                       \
          const i32* RESTRICT sums, const u32* RESTRICT table, const U4* RESTRICT tiles, const u32* RESTRICT act_rows,              \
          const u32* RESTRICT out_rows, f32* RESTRICT out, i32 rows, i32 cols, i32 n) {                                             \
@@ -15,6 +15,7 @@
                (u32)rows, (u32)cols, (u32)n);                                                                                      \
     }
 #define GEMM_STATIC(Memory) SHARED(Memory, memory, )
+// Of the small tile three workgroups share an NVIDIA multiprocessor's registers.
 // NVIDIA's wide tiles have more shared memory than a kernel may declare: WIDE_SHARED bytes, which is what products/gemm.rs
 // launches them with. Stages are 128 deep from sm_80 on, where a workgroup may have at least 99 KB.
 #if STRATA_CUDA
@@ -33,11 +34,11 @@
 #define WIDE_DEPTH 64
 #define GEMM_WIDE(Memory) GEMM_STATIC(Memory)
 #endif
-#define GEMM_DOT(name, F) GEMM_ENTRY(gemm_dot_##name, GEMM_STATIC, F, DotEngine<64>, 4, 2)
+#define GEMM_DOT(name, F) GEMM_ENTRY(gemm_dot_##name, GEMM_STATIC, F, DotEngine<64>, 4, 2, 1)
 #if STRATA_MATRIX
 #define GEMM_FORMAT(name, F)                                                     \
-    GEMM_ENTRY(gemm_matrix_##name, GEMM_WIDE, F, MatrixEngine<WIDE_DEPTH>, 3, 4) \
-    GEMM_ENTRY(gemm_matrix_##name##_32, GEMM_STATIC, F, MatrixEngine<64>, 4, 1)  \
+    GEMM_ENTRY(gemm_matrix_##name, GEMM_WIDE, F, MatrixEngine<WIDE_DEPTH>, 3, 4, 1) \
+    GEMM_ENTRY(gemm_matrix_##name##_32, GEMM_STATIC, F, MatrixEngine<64>, 4, 1, 3)  \
     GEMM_DOT(name, F)
 #else
 #define GEMM_FORMAT(name, F) GEMM_DOT(name, F)

@@ -34,9 +34,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
     static constexpr u32 BLOCK_STAGES = WIDE ? F::WIDTH / STAGE_DEPTH : 1;
     static constexpr int OS = E::OS, TS = E::TS;
 
-    // Wide tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
+    // Matrix tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
     // which change least often, lie in shared memory.
-    static constexpr int STORED = STRATA_CUDA && THREADS > 256u && WIDE && PLANES == 1 ? (STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1) : 0;
+    static constexpr bool FEW = THREADS == 128u;
+    static constexpr int STORED = !STRATA_CUDA || !WIDE || PLANES == 2 || THREADS == 256u ? 0
+                                  : FEW                                                 ? (F::MINIMA ? 1 : 0)
+                                                                                        : (STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1);
 
     // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
     static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
@@ -366,8 +369,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
-                // two parts at a time: more at once would take more registers than there are
-                NO_UNROLL for (int two = 0; two < (int)STAGE_PARTS; two += 2) UNROLL for (int part = two; part < two + 2; part++) {
+                // few parts at a time: more at once would take more registers than there are
+                constexpr int TOGETHER = STRATA_CUDA && (STAGE_DEPTH == 64u || STRATA_SM >= 1000) ? 1 : 2;
+                NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += TOGETHER) UNROLL for (int part = some; part < some + TOGETHER; part++) {
                     if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
