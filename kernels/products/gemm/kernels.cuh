@@ -15,7 +15,6 @@
                (u32)rows, (u32)cols, (u32)n);                                                                                      \
     }
 #define GEMM_STATIC(Memory) SHARED(Memory, memory, )
-// Of the small tile three workgroups share an NVIDIA multiprocessor's registers.
 // NVIDIA's wide tiles have more shared memory than a kernel may declare: WIDE_SHARED bytes, which is what products/gemm.rs
 // launches them with. Stages are 128 deep from sm_80 on, where a workgroup may have at least 99 KB.
 #if STRATA_CUDA
@@ -34,6 +33,7 @@
 #define WIDE_DEPTH 64
 #define GEMM_WIDE(Memory) GEMM_STATIC(Memory)
 #endif
+// Three workgroups of the small tile share an NVIDIA multiprocessor's registers.
 #define GEMM_DOT(name, F) GEMM_ENTRY(gemm_dot_##name, GEMM_STATIC, F, DotEngine<64>, 4, 2, 1)
 #if STRATA_MATRIX
 #define GEMM_FORMAT(name, F)                                                     \

@@ -41,6 +41,15 @@ template <class F, class E, int WO, int WT> struct Gemm {
                                   : FEW                                                 ? (F::MINIMA ? 1 : 0)
                                                                                         : (STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1);
 
+    // Parts of a stage that are multiplied together: more would take more registers than there are.
+#if STRATA_HIP
+    static constexpr int TOGETHER = 2;
+#elif STRATA_SM >= 800 && STRATA_SM < 1000
+    static constexpr int TOGETHER = STAGE_DEPTH == 128u ? 2 : 1;
+#else
+    static constexpr int TOGETHER = 1;
+#endif
+
     // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
     static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
     static __device__ inline u32 token_slot(u32 t) { return (t & ~31u) + E::token_slot(t & 31u); }
@@ -298,8 +307,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
         }
     }
 
-    static __device__ inline void run(Shared& m, const u8* weights, i64 expert_bytes, const u32* table, GemmActs acts, GemmItems items, f32* RESTRICT out, u32 rows,
-                                      u32 cols, u32 n) {
+    static __device__ inline void run(Shared& m, const u8* weights, i64 expert_bytes, const u32* table, GemmActs acts, GemmItems items,
+                                      f32* RESTRICT out, u32 rows, u32 cols, u32 n) {
         U4 tile = items.tiles ? items.tiles[block_x()] : U4{0u, block_x() * BT, smaller(n - block_x() * BT, BT), 0u};
         const Walk k = {acts, cols / F::WIDTH, (cols + STAGE_DEPTH - 1u) / STAGE_DEPTH};
         const u32 first_row = block_y() * BO;
@@ -369,8 +378,6 @@ template <class F, class E, int WO, int WT> struct Gemm {
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
-                // few parts at a time: more at once would take more registers than there are
-                constexpr int TOGETHER = STRATA_CUDA && (STAGE_DEPTH == 64u || STRATA_SM >= 1000) ? 1 : 2;
                 NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += TOGETHER) UNROLL for (int part = some; part < some + TOGETHER; part++) {
                     if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
