@@ -13,6 +13,7 @@
 template <u32 depth> struct DotEngine {
     static constexpr u32 DEPTH = depth;
     static constexpr int OS = 4, TS = 8;
+    static constexpr int TOGETHER = 2;    // parts of a stage multiplied together
     static constexpr bool HALVES = true;  // sums over 16 cost no more than over 32
     static __device__ inline u32 row_of(int i) { return (lane() & 7u) + 8u * i; }
     static __device__ inline u32 token_of(int j) { return (lane() >> 3) + 4u * j; }
@@ -70,6 +71,8 @@ template <u32 depth> struct MatrixEngine {
 #if STRATA_CUDA
     // Weights are A: two tiles of 16 rows; activations are B: four tiles of 8 tokens.
     static constexpr int OS = 4, TS = 8;
+    // More parts at a time would take more registers than there are.
+    static constexpr int TOGETHER = depth == 128u && STRATA_SM < 1000 ? 2 : 1;
     static __device__ inline u32 row_of(int i) { return (lane() >> 2) + 8u * i; }
     static __device__ inline u32 token_of(int j) { return 8u * (j >> 1) + 2u * (lane() & 3u) + (j & 1); }
     static __device__ inline u32 row_slot(u32 r) { return (r & 7u) * OS + (r >> 3); }
@@ -123,6 +126,7 @@ template <u32 depth> struct MatrixEngine {
     }
 #else
     // Activations are A, so that a lane has few rows of weights. The halves of a wave share the depths on gfx12; gfx11 repeats them.
+    static constexpr int TOGETHER = 2;
     static constexpr int OS = 2, TS = 16, WORDS = STRATA_WMMA == 12 ? 4 : 8;
     static __device__ inline u32 row_of(int i) { return 16u * i + (lane() & 15u); }
     static __device__ inline u32 token_of(int j) { return 16u * (j >> 3) + MatrixS8::c_row(j & 7); }

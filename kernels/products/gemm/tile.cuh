@@ -36,19 +36,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
 
     // Matrix tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
     // which change least often, lie in shared memory.
-    static constexpr bool FEW = THREADS == 128u;
-    static constexpr int STORED = !STRATA_CUDA || !WIDE || PLANES == 2 || THREADS == 256u ? 0
-                                  : FEW                                                 ? (F::MINIMA ? 1 : 0)
-                                                                                        : (STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1);
-
-    // Parts of a stage that are multiplied together: more would take more registers than there are.
-#if STRATA_HIP
-    static constexpr int TOGETHER = 2;
-#elif STRATA_SM >= 800 && STRATA_SM < 1000
-    static constexpr int TOGETHER = STAGE_DEPTH == 128u ? 2 : 1;
-#else
-    static constexpr int TOGETHER = 1;
-#endif
+    static constexpr int STORED = !STRATA_CUDA || !WIDE || PLANES == 2 || THREADS == 256u ? 0 : STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1;
 
     // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
     static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
@@ -378,7 +366,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
-                NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += TOGETHER) UNROLL for (int part = some; part < some + TOGETHER; part++) {
+                NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += E::TOGETHER) UNROLL for (int part = some; part < some + E::TOGETHER; part++) {
                     if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
