@@ -117,7 +117,8 @@ template <u32 depth> struct MatrixEngine {
         nv_mma_s8(c, x.v[m], b);
         UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
     }
-    template <class Start, class Fold> static __device__ inline void small(int tile, const SmallWeights& x, const SmallActs& y, Start start, Fold fold) {
+    template <class Start, class Fold>
+    static __device__ inline void small(int tile, const SmallWeights& x, const SmallActs& y, Start start, Fold fold) {
         const int m = tile / 4, n = tile % 4;
         i32 c[4];
         UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
@@ -187,7 +188,8 @@ template <u32 depth> struct MatrixEngine {
     // sum += the sum over a part of 256 * high + low.
     static __device__ inline void planes(const u8* low, const u8* high, const u8* a, int part, i32 (&sum)[OS][TS]) {
         const Acts y = load_acts(a, part);
-        multiply(load_weights(high, part), y, [](int, int) { return 0; }, [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(c, 256, sum[i][j]); });
+        multiply(load_weights(high, part), y, [](int, int) { return 0; },
+                 [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(c, 256, sum[i][j]); });
         multiply(load_weights(low, part), y, [&](int i, int j) { return sum[i][j]; }, [&](int i, int j, i32 c) { sum[i][j] = c; });
     }
     // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations. One tile

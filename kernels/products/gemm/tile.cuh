@@ -366,7 +366,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
-                NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += E::TOGETHER) UNROLL for (int part = some; part < some + E::TOGETHER; part++) {
+                NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += E::TOGETHER)
+                UNROLL for (int part = some; part < some + E::TOGETHER; part++) {
                     if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
