@@ -241,6 +241,10 @@ DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         for (int k = 0; k < 4; k++) sum += (i32)(i8)(x >> 8 * k) * (i32)(i8)(y >> 8 * k);
     });
 }
+DEVICE void nv_mma_s8_16(i32 (&c)[4], const u32 (&a)[2], u32 b) {
+    const u32 wide_a[4] = {a[0], a[1], 0u, 0u}, wide_b[2] = {b, 0u};
+    nv_mma_s8(c, wide_a, wide_b);
+}
 template <float (*value)(u16)> DEVICE void nv_mma_16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     shim_mma<double>(c, a, b, [](double& sum, u32 x, u32 y) {
         for (int k = 0; k < 2; k++) sum += (double)value((u16)(x >> 16 * k)) * value((u16)(y >> 16 * k));

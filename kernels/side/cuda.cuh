@@ -112,6 +112,17 @@ DEVICE void nv_mma_s8(i32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
                      : "+r"(c[2 * half]), "+r"(c[2 * half + 1]) : "r"(a[half + 2 * k]), "r"(b[k]));
 #endif
 }
+// C[16][8] += A[16][16] B[16][8], signed bytes.
+DEVICE void nv_mma_s8_16(i32 (&c)[4], const u32 (&a)[2], u32 b) {
+#if STRATA_SM >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(b));
+#else
+    UNROLL for (int half = 0; half < 2; half++)
+        asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                     : "+r"(c[2 * half]), "+r"(c[2 * half + 1]) : "r"(a[half]), "r"(b));
+#endif
+}
 // C[16][8] += A[16][16] B[16][8], halves with f32 sums.
 DEVICE void nv_mma_f16(f32 (&c)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if STRATA_SM >= 800

@@ -13,8 +13,9 @@ struct Place {
     u32 slot;        // this block among them
 };
 // A piece of a block; `before` counts the bytes of a block that come before it.
+template <class T> DEVICE const u8* piece_at(const Place& p, u32 before) { return p.tile + before * p.count + p.slot * (u32)sizeof(T); }
 template <class T> DEVICE T piece(const Place& p, u32 before) {
-    const u8* at = p.tile + before * p.count + p.slot * (u32)sizeof(T);
+    const u8* at = piece_at<T>(p, before);
     if constexpr (sizeof(T) == 16) return load_once((const T*)at);
     else return *(const T*)at;
 }

@@ -10,6 +10,7 @@ struct Q5_K {
     typedef KHead Head;
     typedef U4 Raw;
     static __device__ inline Raw raw(const Place& p) { return piece<U4>(p, 128); }
+    static __device__ inline const u8* raw_at(const Place& p) { return piece_at<Raw>(p, 128); }
     static __device__ inline Head opened(const Raw& r) { return k_head(r); }
     static __device__ inline Head head(const Place& p) { return opened(raw(p)); }
     // Low nibbles as in Q4_K; the fifth bits of a part are bits m of four bytes for its word m.

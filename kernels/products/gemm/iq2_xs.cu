@@ -1,4 +1,4 @@
 // Products of IQ2_XS matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(iq2_xs, IQ2_XS, 2, 4)
+GEMM_FORMAT(iq2_xs, IQ2_XS)

@@ -1,4 +1,4 @@
 // Products of IQ3_S matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(iq3_s, IQ3_S, 4, 2)
+GEMM_FORMAT(iq3_s, IQ3_S)

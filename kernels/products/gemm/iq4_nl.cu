@@ -1,4 +1,4 @@
 // Products of IQ4_NL matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(iq4_nl, IQ4_NL, 3, 4)
+GEMM_FORMAT(iq4_nl, IQ4_NL)

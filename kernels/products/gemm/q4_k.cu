@@ -1,4 +1,4 @@
 // Products of Q4_K matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(q4_k, Q4_K, 4, 2)
+GEMM_FORMAT(q4_k, Q4_K)

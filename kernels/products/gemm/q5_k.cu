@@ -1,4 +1,4 @@
 // Products of Q5_K matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(q5_k, Q5_K, 4, 2)
+GEMM_FORMAT(q5_k, Q5_K)

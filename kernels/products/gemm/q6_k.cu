@@ -1,4 +1,4 @@
 // Products of Q6_K matrices with many tokens.
 #include "products/gemm/kernels.cuh"
 
-GEMM_FORMAT(q6_k, Q6_K, 2, 4)
+GEMM_FORMAT(q6_k, Q6_K)

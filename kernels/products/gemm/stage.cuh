@@ -1,15 +1,17 @@
-// Shared memory of a product tile: rows of 64 bytes, one stage of the walk along K.
+// Shared memory of a product tile: rows of 64 or 128 bytes, one stage of the walk along K.
 #pragma once
 #include "side/side.cuh"
 
-#define STAGE_DEPTH 64u
-#define STAGE_PARTS 2u  // parts of 32 values
-
-// Where 16-byte chunk `chunk` (0..=3) of a row lies. Two rows share a line of 128 bytes; chunks move with the line so that
-// eight neighbouring rows, or four with 32 bytes each, meet in no bank.
-DEVICE u32 stage_at(u32 row, u32 chunk) {
-    u32 line = row >> 1;
-    return line * 128u + ((((row & 1u) << 2) | chunk) ^ ((line & 1u) << 1 | (line >> 1 & 1u))) * 16u;
+// Where 16-byte chunk `chunk` of a row of `depth` bytes lies: chunks move with the row so that eight neighbouring rows, or four
+// with 32 bytes each, meet in no bank. Two rows of 64 bytes share a line of 128.
+template <u32 depth> DEVICE u32 stage_at(u32 row, u32 chunk) {
+    static_assert(depth == 64u || depth == 128u, "a line or half of one");
+    if constexpr (depth == 128u) {
+        return row * 128u + (chunk ^ (row & 7u)) * 16u;
+    } else {
+        u32 line = row >> 1;
+        return line * 128u + ((((row & 1u) << 2) | chunk) ^ ((line & 1u) << 1 | (line >> 1 & 1u))) * 16u;
+    }
 }
 
 // Codes times 2^shift, shifted back: each byte is a multiple of 2^shift.

@@ -70,7 +70,7 @@ fn experts(device: &Device, dtype: DType, limits: &Limits, rng: &mut Rng, line: 
     let (act_rows, out_rows) = (device.upload(&act_rows)?, device.upload(&out_rows)?);
     let out = device.alloc::<f32>(n * used * n_out)?;
     for form in GemmForm::ALL.into_iter().filter(|f| f.is_on(device)) {
-        let tiles = device.upload(&expert_tiles(groups.iter().copied(), form.tile(dtype).1))?;
+        let tiles = device.upload(&expert_tiles(groups.iter().copied(), form.tile().1))?;
         let items = GemmItems::Grouped { tiles: &tiles, act_rows: &act_rows, out_rows: &out_rows };
         let t = Timer::default().time(device, &mut |_| gemm(device, form, &weights, &acts, &items, &out))?;
         let rate = (n * used * n_in * n_out) as f64 / (t.median * 1e-6);

@@ -185,7 +185,7 @@ fn gemm_parity_of(device: &Device, dtype: DType, full: bool, report: &mut dyn Fn
         for form in GemmForm::ALL.into_iter().filter(|f| f.is_on(device)) {
             let mut out = device.alloc::<f32>(c.want.len())?;
             out.fill(POISON)?;
-            let tiles = device.upload(&expert_tiles(c.groups.iter().copied(), form.tile(dtype).1))?;
+            let tiles = device.upload(&expert_tiles(c.groups.iter().copied(), form.tile().1))?;
             let items = match shape.experts {
                 0 => GemmItems::All(shape.tokens),
                 _ => GemmItems::Grouped { tiles: &tiles, act_rows: &act_rows, out_rows: &out_rows },

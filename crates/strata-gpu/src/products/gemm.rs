@@ -9,6 +9,10 @@ use crate::error::Result;
 use strata_ops::matmul::act_form;
 use strata_quant::DType;
 
+/// Shared memory of an NVIDIA GPU's wide tile, with stages of 128 values and of 64.
+const DEEP_SHARED: u32 = 97 * 1024;
+const SHALLOW_SHARED: u32 = 62 * 1024;
+
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GemmForm {
@@ -39,16 +43,21 @@ impl GemmForm {
     }
 
     /// Rows and tokens of a tile.
-    pub fn tile(self, dtype: DType) -> (usize, usize) {
+    pub fn tile(self) -> (usize, usize) {
         match self {
+            GemmForm::Matrix => (96, 128),
             GemmForm::MatrixFew => (128, 32),
             GemmForm::Dot => (128, 64),
-            GemmForm::Matrix => match dtype {
-                DType::Q6_K | DType::IQ2_XS => (64, 128),
-                _ if dtype.block_len() == 256 => (128, 64),
-                _ => (96, 128),
-            },
         }
+    }
+
+    /// Dynamic shared memory: NVIDIA's wide tiles take more than what kernels may declare, as `WIDE_SHARED` of
+    /// `gemm/kernels.cuh` says, most from `sm_80` on.
+    fn shared(self, device: &Device) -> u32 {
+        if self != GemmForm::Matrix || device.info().arch.contains("gfx") {
+            return 0;
+        }
+        if DEEP_SHARED as usize <= device.info().shared_bytes { DEEP_SHARED } else { SHALLOW_SHARED }
     }
 
     fn kernel(self, dtype: DType) -> String {
@@ -91,7 +100,7 @@ pub fn expert_tiles(groups: impl IntoIterator<Item = (u32, u32, u32)>, tokens: u
 pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceActs, items: &GemmItems<'_>, out: &Buffer<f32>) -> Result<()> {
     let name = form.kernel(w.dtype);
     let one = packed_bytes(w.dtype, w.n_out, w.n_in);
-    let (tile_rows, tile_tokens) = form.tile(w.dtype);
+    let (tile_rows, tile_tokens) = form.tile();
     let null = Arg::Pointer(0);
     let (n, tiles, lists) = match items {
         GemmItems::All(n) => (*n, n.div_ceil(tile_tokens), [null; 3]),
@@ -103,7 +112,7 @@ pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceAct
     }
     // a wave makes 32 x 32 outputs
     let threads = (tile_rows * tile_tokens / 32) as u32;
-    let grid = Grid { groups: [tiles as u32, w.n_out.div_ceil(tile_rows) as u32, 1], threads, shared: 0, cluster: 1 };
+    let grid = Grid { groups: [tiles as u32, w.n_out.div_ceil(tile_rows) as u32, 1], threads, shared: form.shared(device), cluster: 1 };
     let [tiles, act_rows, out_rows] = lists;
     let args = [
         w.bytes.arg(),
