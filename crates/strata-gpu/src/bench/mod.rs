@@ -6,6 +6,7 @@ mod limits;
 mod mmvq;
 mod prompt_attn;
 pub(crate) mod qsa_scores;
+mod qsa_select;
 mod qsa_topk;
 
 pub use limits::{Limits, read_time};
@@ -43,6 +44,12 @@ pub static BENCHES: &[Bench] = &[
         about: "block scores of prompts: every scorer, errors of those on matrix units",
         numbers: "context queries repetitions capacity",
         run: qsa_scores::qsa_scores_bench,
+    },
+    Bench {
+        name: "qsa_select_bench",
+        about: "scorers and top-k of one shape, and how many selections the scorers on matrix units change",
+        numbers: "context queries repetitions capacity",
+        run: qsa_select::qsa_select_bench,
     },
     Bench {
         name: "qsa_topk_bench",

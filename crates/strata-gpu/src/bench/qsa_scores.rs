@@ -1,4 +1,4 @@
-//! `qsa_rows_bench` and the score half of `qsa_select_bench`.
+//! `qsa_rows_bench`, and `qsa_scores_bench`, the score half of `qsa_select_bench`.
 
 use super::{Limits, Timer, read_time, rotations};
 use crate::device::{Buffer, Device};
@@ -8,6 +8,8 @@ use crate::parity::qsa_matrix::{gate, select_inputs};
 use crate::parity::qsa_scores::records;
 use crate::selection::score_table::ScoreTable;
 use crate::selection::scores::{Scorer, Scoring, score_with};
+use crate::selection::topk::{Selecting, select};
+use crate::selection::topk_table::TopkTable;
 use strata_ops::qsa::{BLOCK, INDEX_DIM};
 
 /// FMA slots of a score: four heads of 128 values.
@@ -70,6 +72,25 @@ impl Data {
             active_blocks: self.active_blocks,
         };
         score_with(device, scorer, &s)
+    }
+
+    /// The ids that the scores of one run select, `cap` for each query.
+    pub(crate) fn selected(&mut self, device: &Device, scorer: Scorer, cap: usize) -> Result<Vec<i32>> {
+        self.scores.fill(0x5a)?;
+        self.run(device, scorer, 0)?;
+        let mut ids = device.alloc(self.queries * cap)?;
+        ids.fill(0x5a)?;
+        let s = Selecting {
+            scores: &self.scores,
+            records: &self.records,
+            ids: &ids,
+            max_blocks: self.max_blocks,
+            cap,
+            queries: self.queries,
+            active_blocks: self.active_blocks,
+        };
+        select(device, &TopkTable::for_arch(&device.info().arch), &s)?;
+        ids.read()
     }
 
     /// The scores of one run.

@@ -1,4 +1,4 @@
-//! The top-k half of `qsa_select_bench`: decode and prompts, every kernel that takes a shape.
+//! `qsa_topk_bench`, the top-k half of `qsa_select_bench`: decode and prompts, every kernel that takes a shape.
 
 use super::{Timer, read_time, rotations};
 use crate::device::{Buffer, Device};
@@ -10,7 +10,7 @@ use strata_cpu::parity::rng::Rng;
 use strata_ops::qsa::BLOCK;
 
 /// Widest selection.
-const CAP: usize = 2_051;
+pub(super) const CAP: usize = 2_051;
 
 /// Contexts and capacities of the published decode shapes.
 const DECODE: [(usize, usize); 6] =
