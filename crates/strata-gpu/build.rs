@@ -2,8 +2,8 @@
 //!
 //! `STRATA_EMBED_ARCHS`: `none`; `all` (every common architecture; a missing compiler or an error fails the build); a comma list
 //! (the same, for these); `auto` (those common ones whose compilers are here; what does not compile is a warning). Unset it is
-//! `none`: kernels are compiled on first use and cached, so that a build stays short. Compiling costs a minute and a half of one core an
-//! architecture, in parallel over the cores; unchanged files come from a cache in the build directory.
+//! `native`: as `auto`, for the cards of this machine alone. What is not embedded is compiled on first use and cached. Compiling costs
+//! about a minute of one core an architecture, in parallel over the cores; unchanged files come from a cache in the build directory.
 
 #[allow(dead_code, reason = "the crate uses more of it")]
 #[path = "src/compile/toolchain/mod.rs"]
@@ -78,10 +78,12 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
 /// Compiles what is asked for; the lines of the table of images.
 fn embed(out: &Path) -> String {
     let wish = env::var("STRATA_EMBED_ARCHS").ok().filter(|v| !v.is_empty());
-    let wish = wish.unwrap_or_else(|| "none".into());
+    let wish = wish.unwrap_or_else(|| "native".into());
+    let native = compile::native::archs();
     let everything = || compile::COMMON.iter().copied().chain([LAST_RESORT]);
     let (archs, strict): (Vec<&str>, bool) = match wish.as_str() {
         "none" => return String::new(),
+        "native" => (native.iter().map(String::as_str).filter(|a| compile::supports(a)).collect(), false),
         "auto" => (everything().filter(|a| compile::supports(a)).collect(), false),
         "all" => (everything().collect(), true),
         list => (list.split(',').map(str::trim).filter(|a| !a.is_empty()).collect(), true),

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::compile::{self, COMMON};
+use crate::compile::{self, COMMON, Vendor};
 use crate::error::{GpuError, Result};
 use crate::registry;
 use disassembly::Function;
@@ -52,7 +52,7 @@ pub fn run(archs: &str, options: Options, print: &mut dyn FnMut(&str)) -> Result
     let mut passed = true;
     // An empty name is no architecture, hence an error: nothing audited must not pass.
     for arch in if archs == "all" { &all } else { archs }.split(',').map(str::trim) {
-        if !options.json {
+        if !options.json && Vendor::of(arch).is_some() {
             // before the minutes of compiling: what stops in them has said where
             print(&format!("{arch}\n"));
         }

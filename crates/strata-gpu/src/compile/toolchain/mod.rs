@@ -2,6 +2,8 @@
 
 mod cache;
 mod clang;
+#[allow(dead_code, reason = "the build script calls it")]
+pub mod native;
 mod nvrtc;
 pub(crate) mod reach;
 
