@@ -79,11 +79,14 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) {
 fn embed(out: &Path) -> String {
     let wish = env::var("STRATA_EMBED_ARCHS").ok().filter(|v| !v.is_empty());
     let wish = wish.unwrap_or_else(|| "native".into());
-    let native = compile::native::archs();
+    let native;
     let everything = || compile::COMMON.iter().copied().chain([LAST_RESORT]);
     let (archs, strict): (Vec<&str>, bool) = match wish.as_str() {
         "none" => return String::new(),
-        "native" => (native.iter().map(String::as_str).filter(|a| compile::supports(a)).collect(), false),
+        "native" => {
+            native = compile::native::archs();
+            (native.iter().map(String::as_str).filter(|a| compile::supports(a)).collect(), false)
+        }
         "auto" => (everything().filter(|a| compile::supports(a)).collect(), false),
         "all" => (everything().collect(), true),
         list => (list.split(',').map(str::trim).filter(|a| !a.is_empty()).collect(), true),

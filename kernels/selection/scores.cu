@@ -2,11 +2,9 @@
 // what a query scores is read from its step record, so that a captured launch serves later steps.
 //
 // The kernels of decode compute with some keys while as many are on their way: rows<N> and slots with four a wave, multi with
-// eight. 32 dots are reduced together: 31 exchanges instead of 160. That takes more
-// registers than the published kernels, which hold one key (gfx1201: multi 126 for 65, slots 76 for 38, rows<1..3> 76..115
-// and rows<4..8> 98..136 for 39..167; warp 24 as published, tail 25 for 21: its four heads are reduced together too). On
-// sm_90 they are held to what 2 (multi, other rows), 3 (rows<2>, rows<4>) or 4 (rows<1>, slots) workgroups a multiprocessor leave:
-// 122..128, 80 and 64. Nothing spills.
+// eight. 32 dots are reduced together: 31 exchanges instead of 160. That takes more registers than the published kernels, which hold
+// one key (kernels/resources has both). On sm_90 they are held to what 2 (multi, other rows), 3 (rows<2>, rows<4>) or 4 (rows<1>, slots)
+// workgroups a multiprocessor leave: 128, 80 and 64. Nothing spills.
 #include "selection/scores.cuh"
 
 // One wave a (query, block): grid (blocks / 8, queries).

@@ -32,7 +32,6 @@ struct IQ3_S {
     static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return (i32)(2u * (h.scales >> 4 * part & 15u) + 1u); }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) { return scale(h, (int)(4u * (u32)j + q), half); }
-    static __device__ inline void second_half(Head& h) { h.scales >>= 16; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };
@@ -63,7 +62,6 @@ struct IQ2_XS {
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) {
         return (i32)(2u * ((j ? h.scales.y : h.scales.x) >> (8u * q + 4u * (u32)half) & 15u) + 1u);
     }
-    static __device__ inline void second_half(Head& h) { h.scales.x = h.scales.y; }
     static __device__ inline i32 minimum(const Head&, int) { return 0; }
     static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

@@ -2,7 +2,7 @@
 
 use super::decode::{DecodeScratch, Selection, attend_decode, candidates, is_of_format};
 use super::pool::KvPool;
-use super::prompt::{attend_prompt, prompt_kernel_on};
+use super::prompt::{launch_prompt, prompt_kernel_on};
 use crate::device::{Buffer, Device};
 use crate::error::Result;
 use crate::registry;
@@ -57,7 +57,7 @@ impl AttentionTable {
 /// for calls that chunks take, of the size that [`attend_decode`] needs.
 ///
 /// # Errors
-/// As [`attend_decode`] and [`attend_prompt`].
+/// As [`attend_decode`] and [`launch_prompt`].
 #[expect(clippy::too_many_arguments, reason = "those of the two forms")]
 pub fn attend(
     device: &Device,
@@ -71,7 +71,7 @@ pub fn attend(
 ) -> Result<()> {
     let group = heads / pool.kv_heads();
     match table.prompt_on(&device.info().arch, pool.kind(), group, selection.queries) {
-        Some(_) => attend_prompt(device, pool, q, heads, selection, out),
+        Some(kernel) => launch_prompt(device, kernel, pool, q, heads, selection, out),
         None => attend_decode(device, table, pool, q, heads, selection, scratch, out),
     }
 }

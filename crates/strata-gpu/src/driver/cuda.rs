@@ -8,6 +8,7 @@ use libloading::Library;
 use super::api::{self, Api, Entry, Raw, Vendor, entry};
 use super::native::Native;
 use super::{DeviceInfo, Driver, Grid};
+use crate::compile::toolchain::native::sm;
 use crate::error::{GpuError, Result};
 
 /// Device attributes (`CUdevice_attribute`).
@@ -84,17 +85,12 @@ pub(super) fn info(api: &Api, library: &Library, file: &str, device: c_int) -> R
     let (name, memory_bytes) = super::native::name_and_memory(api, device)?;
     Ok(DeviceInfo {
         name,
-        arch: arch(attribute(MAJOR)?, attribute(MINOR)?),
+        arch: sm(attribute(MAJOR)?, attribute(MINOR)?),
         units: attribute(UNITS)? as u32,
         l2_bytes: attribute(L2_BYTES)? as usize,
         memory_bytes,
         shared_bytes: attribute(SHARED_OPT_IN)? as usize,
     })
-}
-
-/// The architecture kernels are compiled for. Of those in use, only 9.0 has instructions outside the common set (wgmma).
-fn arch(major: c_int, minor: c_int) -> String {
-    format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" })
 }
 
 impl Context {
@@ -157,8 +153,8 @@ impl Context {
 mod tests {
     #[test]
     fn architectures() {
-        assert_eq!(super::arch(9, 0), "sm_90a");
-        assert_eq!(super::arch(7, 5), "sm_75");
-        assert_eq!(super::arch(12, 1), "sm_121");
+        assert_eq!(super::sm(9, 0), "sm_90a");
+        assert_eq!(super::sm(7, 5), "sm_75");
+        assert_eq!(super::sm(12, 1), "sm_121");
     }
 }

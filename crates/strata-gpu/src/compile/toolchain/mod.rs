@@ -2,7 +2,7 @@
 
 mod cache;
 mod clang;
-#[allow(dead_code, reason = "the build script calls it")]
+#[allow(dead_code, reason = "the build script calls the rest")]
 pub mod native;
 mod nvrtc;
 pub(crate) mod reach;

@@ -14,12 +14,17 @@ pub fn archs() -> Vec<String> {
     found
 }
 
+/// The name for a compute capability. Of those in use, only 9.0 has instructions outside the common set (wgmma).
+pub fn sm(major: i32, minor: i32) -> String {
+    format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" })
+}
+
 /// Of lines with a compute capability each (`9.0`).
 fn nvidia(lines: &str) -> Vec<String> {
     let arch = |line: &str| {
         let (major, minor) = line.trim().split_once('.')?;
         let (major, minor): (u8, u8) = (major.parse().ok()?, minor.parse().ok()?);
-        Some(format!("sm_{major}{minor}{}", if (major, minor) == (9, 0) { "a" } else { "" }))
+        Some(sm(major.into(), minor.into()))
     };
     lines.lines().filter_map(arch).collect()
 }
