@@ -126,7 +126,12 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
         let wanted = all.iter().filter(|(_, _, n_out, _)| numbers.get(1).is_none_or(|n| n == n_out));
         wanted.flat_map(|(place, n_in, n_out, formats)| formats.iter().map(move |f| (*place, *n_in, *n_out, *f))).collect::<Vec<_>>()
     };
-    for (place, n_in, n_out, dtype) in shapes(&SHAPES) {
+    let (plain, experts) = (shapes(&SHAPES), shapes(&EXPERTS));
+    if plain.is_empty() && experts.is_empty() {
+        let expected = "rows of one of the model's matrices".into();
+        return Err(GpuError::Launch { kernel: "b6_mmvq_bench".into(), expected, found: numbers[1].to_string() });
+    }
+    for (place, n_in, n_out, dtype) in plain {
         let case = Case::new(device, dtype, n_in, n_out, 0)?;
         let read = read_time(device, case.bytes, timer)?;
         for columns in WIDTHS {
@@ -138,7 +143,7 @@ pub(super) fn mmvq_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
             line(format!("{place:<12} {dtype:<7} {n_in}x{n_out} c{columns} {:<6} {best} {text} | {all}", variant.name()));
         }
     }
-    for (place, n_in, n_out, dtype) in shapes(&EXPERTS) {
+    for (place, n_in, n_out, dtype) in experts {
         let case = Case::new(device, dtype, n_in, n_out, CHOSEN)?;
         let (w, read) = (&case.sets[0], read_time(device, case.bytes, timer)?);
         let ids = (0..w.experts / CHOSEN)

@@ -46,6 +46,10 @@ pub(crate) struct Data {
 impl Data {
     /// `sets` copies of the keys of a context, to rotate among.
     pub(crate) fn new(device: &Device, ctx: usize, capacity: usize, queries: usize, sets: usize, prompt: bool) -> Result<Data> {
+        if queries == 0 || queries > ctx {
+            let expected = format!("1 to {ctx} queries of {ctx} cells");
+            return Err(GpuError::Launch { kernel: "a score benchmark".into(), expected, found: queries.to_string() });
+        }
         let inputs = select_inputs(ctx, queries, 5);
         let max_blocks = capacity / BLOCK + 2;
         Ok(Data {
@@ -195,6 +199,9 @@ mod tests {
         let mut lines = 0;
         qsa_scores_bench(&device, &[2_051, 3, 1, 2_052], &mut |_| lines += 1).unwrap();
         qsa_rows_bench(&device, &[515, 600], &mut |_| lines += 1).unwrap();
+        for shape in [[3, 8, 1, 8], [0, 1, 1, 1], [3, 0, 1, 8]] {
+            assert!(matches!(qsa_scores_bench(&device, &shape, &mut |_| ()), Err(GpuError::Launch { .. })), "{shape:?}");
+        }
         assert_eq!(lines, 5 + 11);
     }
 }

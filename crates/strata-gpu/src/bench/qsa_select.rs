@@ -35,6 +35,7 @@ mod tests {
     #[test]
     fn the_bench_runs_and_exact_kernels_agree() {
         let Some(device) = crate::testing::tools(Device::open("shim-cuda")) else { return };
+        assert!(qsa_select_bench(&device, &[3, 8], &mut |_| ()).is_err(), "more queries than cells");
         let mut lines = Vec::new();
         qsa_select_bench(&device, &[515, 2, 1, 600], &mut |l| lines.push(l)).unwrap();
         assert!(lines.iter().filter(|l| l.contains("of 2 selections differ")).count() == 2, "{lines:?}");
