@@ -2,23 +2,8 @@
 
 use thiserror::Error;
 
-/// A tensor element format. Names are those of the GGUF ecosystem.
-#[allow(non_camel_case_types)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum DType {
-    F32,
-    F16,
-    BF16,
-    Q8_0,
-    Q4_0,
-    Q4_K,
-    Q5_K,
-    Q6_K,
-    IQ4_NL,
-    IQ4_XS,
-    IQ3_S,
-    IQ2_XS,
-}
+use crate::block::{BlockFormat, ByteArray, FloatFormat, Visitor};
+use crate::formats;
 
 /// One row of the format table.
 struct Row {
@@ -32,25 +17,68 @@ struct Row {
     block_bytes: usize,
 }
 
-const fn row(dtype: DType, name: &'static str, id: u32, block_len: usize, block_bytes: usize) -> Row {
-    Row { dtype, name, id, block_len, block_bytes }
+/// Makes the enum, the table and the visit from the rows: kind, name (also that of the type in `formats`), GGUF type id.
+macro_rules! formats {
+    ($($kind:ident $name:ident = $id:literal,)*) => {
+        /// A tensor element format. Names are those of the GGUF ecosystem.
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum DType {
+            $($name,)*
+        }
+
+        /// Every format this build reads, in the order of the enum.
+        const TABLE: &[Row] = &[$(Row {
+            dtype: DType::$name,
+            name: stringify!($name),
+            id: $id,
+            block_len: formats!(@len $kind $name),
+            block_bytes: formats!(@bytes $kind $name),
+        },)*];
+
+        impl DType {
+            /// Does something with the format's type.
+            #[inline(always)]
+            pub fn visit<V: Visitor>(self, visitor: V) -> V::Out {
+                match self {
+                    $(DType::$name => visitor.$kind::<formats::$name>(),)*
+                }
+            }
+        }
+    };
+    (@len float $name:ident) => { 1 };
+    (@len block $name:ident) => { <formats::$name as BlockFormat>::LEN };
+    (@bytes float $name:ident) => { <formats::$name as FloatFormat>::Bytes::LEN };
+    (@bytes block $name:ident) => { <formats::$name as BlockFormat>::Bytes::LEN };
 }
 
-/// Every format this build reads, in the order of the enum: adding one is one line here and one decode arm.
-const TABLE: [Row; 12] = [
-    row(DType::F32, "F32", 0, 1, 4),
-    row(DType::F16, "F16", 1, 1, 2),
-    row(DType::BF16, "BF16", 30, 1, 2),
-    row(DType::Q8_0, "Q8_0", 8, 32, 34),
-    row(DType::Q4_0, "Q4_0", 2, 32, 18),
-    row(DType::Q4_K, "Q4_K", 12, 256, 144),
-    row(DType::Q5_K, "Q5_K", 13, 256, 176),
-    row(DType::Q6_K, "Q6_K", 14, 256, 210),
-    row(DType::IQ4_NL, "IQ4_NL", 20, 32, 18),
-    row(DType::IQ4_XS, "IQ4_XS", 23, 256, 136),
-    row(DType::IQ3_S, "IQ3_S", 21, 256, 110),
-    row(DType::IQ2_XS, "IQ2_XS", 17, 256, 74),
-];
+formats! {
+    float F32 = 0,
+    float F16 = 1,
+    float BF16 = 30,
+    block Q8_0 = 8,
+    block Q4_0 = 2,
+    block Q4_1 = 3,
+    block Q5_0 = 6,
+    block Q5_1 = 7,
+    block Q2_0 = 42,
+    block MXFP4 = 39,
+    block NVFP4 = 40,
+    block Q2_K = 10,
+    block Q3_K = 11,
+    block Q4_K = 12,
+    block Q5_K = 13,
+    block Q6_K = 14,
+    block IQ4_NL = 20,
+    block IQ4_XS = 23,
+    block IQ3_S = 21,
+    block IQ3_XXS = 18,
+    block IQ2_S = 22,
+    block IQ2_XS = 17,
+    block IQ2_XXS = 16,
+    block IQ1_M = 29,
+    block IQ1_S = 19,
+}
 
 /// A GGUF type id that this build does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -1,22 +1,18 @@
 //! GGUF block formats: layouts, decode and encode, one file a family.
 //!
-//! A weight row is a whole number of blocks of one [`DType`]. This crate knows the bytes of a block and the
-//! `f32` values they stand for; products with activations are defined in `strata-ops`.
+//! A weight row is a whole number of blocks of one [`DType`]. This crate knows the bytes of a block, the integers and
+//! scales in them and the `f32` values they stand for; products with activations are defined in `strata-ops`.
 //!
-//! To add a format: a row in `dtype.rs`, its functions in its family's file, an arm in `format.rs`, and its name in
-//! the oracle script of the tests.
+//! To add a format: an implementation of [`BlockFormat`] in its family's file under `formats/`, a row in the table of
+//! `dtype.rs`, and its name in the oracle script of the tests.
 
-mod codebooks;
+mod block;
 mod dtype;
-mod float;
 mod format;
-mod iq4;
-mod iq_grid;
-mod k_quants;
-mod q_simple;
+#[allow(non_camel_case_types, reason = "names are those of the GGUF ecosystem")]
+pub mod formats;
 pub mod testing;
 
-pub use codebooks::{IQ2_XS_GRID, IQ2_XS_SIGNS, IQ3_S_GRID};
+pub use block::{BlockFormat, ByteArray, Encode, FloatFormat, IntegerForm, Integers, Scales, Visitor, half_at};
 pub use dtype::{DType, UnknownDType};
 pub use format::{QuantizeError, SizeError, dequantize, first_non_finite, quantize};
-pub use iq4::IQ4_VALUES;

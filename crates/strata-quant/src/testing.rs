@@ -3,8 +3,10 @@
 //! The stream is defined so that it is easily written in another language: the oracle script of this crate's tests
 //! makes the same bytes in Python.
 
+use half::f16;
+
 use crate::DType;
-use crate::format::scales;
+use crate::block::{BlockFormat, ByteArray, FloatFormat, Visitor};
 
 /// The splitmix64 generator.
 #[derive(Clone, Debug)]
@@ -43,27 +45,71 @@ fn small_float(word: u64, exponent_bits: u32, mantissa_bits: u32) -> u32 {
 }
 
 /// `blocks` random blocks of a format. Codes and sub-scales are random bits; block scales, and the values of float
-/// types, are normal floats of either sign with magnitudes in [2^-10, 2^-5).
+/// types, are normal floats of either sign with magnitudes in [2^-10, 2^-5), or powers of two from 2^-10 to 2^-6.
 ///
 /// A float takes one word of the stream. A block takes a word for each 8 bytes or rest of them, little-endian, then
-/// one for each of its scales, which overwrites its place.
+/// one for each of its scales that could be infinite or NaN, which overwrites its place.
 pub fn random_blocks(dtype: DType, blocks: usize, rng: &mut SplitMix64) -> Vec<u8> {
     let mut bytes = vec![0; blocks * dtype.block_bytes()];
     for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-        match dtype {
-            DType::F32 => block.copy_from_slice(&small_float(rng.next_u64(), 8, 23).to_le_bytes()),
-            DType::F16 => block.copy_from_slice(&(small_float(rng.next_u64(), 5, 10) as u16).to_le_bytes()),
-            DType::BF16 => block.copy_from_slice(&(small_float(rng.next_u64(), 8, 7) as u16).to_le_bytes()),
-            _ => {
-                for piece in block.chunks_mut(8) {
-                    piece.copy_from_slice(&rng.next_u64().to_le_bytes()[..piece.len()]);
-                }
-                for at in scales(dtype).offsets() {
-                    let scale = small_float(rng.next_u64(), 5, 10) as u16;
-                    block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-                }
-            }
-        }
+        dtype.visit(Random { block, rng });
     }
     bytes
+}
+
+struct Random<'a> {
+    block: &'a mut [u8],
+    rng: &'a mut SplitMix64,
+}
+
+impl Visitor for Random<'_> {
+    type Out = ();
+
+    fn float<F: FloatFormat>(self) {
+        let bits = F::Bytes::LEN as u32 * 8;
+        let float = small_float(self.rng.next_u64(), bits - 1 - F::MANTISSA, F::MANTISSA);
+        self.block.copy_from_slice(&float.to_le_bytes()[..F::Bytes::LEN]);
+    }
+
+    fn block<F: BlockFormat>(self) {
+        for piece in self.block.chunks_mut(8) {
+            piece.copy_from_slice(&self.rng.next_u64().to_le_bytes()[..piece.len()]);
+        }
+        for i in 0..F::SCALES.count() {
+            F::SCALES.put(self.block, i, f16::from_bits(small_float(self.rng.next_u64(), 5, 10) as u16));
+        }
+    }
+}
+
+/// Overwrites the scales of whole blocks, those that could be infinite or NaN, by what `scale` gives for each; a format whose
+/// scales are powers of two takes the one at or below the magnitude. Does nothing for float types.
+pub fn put_scales(dtype: DType, bytes: &mut [u8], scale: impl FnMut() -> f16) {
+    dtype.visit(Put { bytes, scale });
+}
+
+struct Put<'a, S> {
+    bytes: &'a mut [u8],
+    scale: S,
+}
+
+impl<S: FnMut() -> f16> Visitor for Put<'_, S> {
+    type Out = ();
+
+    fn float<F: FloatFormat>(self) {}
+
+    fn block<F: BlockFormat>(mut self) {
+        for block in self.bytes.chunks_exact_mut(F::Bytes::LEN) {
+            (0..F::SCALES.count()).for_each(|i| F::SCALES.put(block, i, (self.scale)()));
+        }
+    }
+}
+
+/// `values` encoded and decoded.
+#[cfg(test)]
+pub(crate) fn round_trip(dtype: DType, values: &[f32]) -> Vec<f32> {
+    let mut blocks = vec![0; dtype.row_bytes(values.len()).unwrap()];
+    let mut out = vec![0.0; values.len()];
+    crate::quantize(dtype, values, &mut blocks).unwrap();
+    crate::dequantize(dtype, &blocks, &mut out).unwrap();
+    out
 }

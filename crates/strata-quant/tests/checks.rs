@@ -1,15 +1,24 @@
 //! Sizes, scale checks and the random blocks themselves.
 
 use strata_quant::testing::{SplitMix64, random_blocks};
-use strata_quant::{DType, QuantizeError, SizeError, dequantize, first_non_finite, quantize};
+use strata_quant::{
+    BlockFormat, ByteArray, DType, FloatFormat, IntegerForm, QuantizeError, SizeError, Visitor, dequantize, first_non_finite, quantize,
+};
 
-/// Offsets of the upper bytes of all scales in a block (of the value in a float type).
-fn scale_tops(dtype: DType) -> &'static [usize] {
+/// For each scale of a block (the value, in a float type), bits that make it infinite or NaN when set: offset and mask.
+fn bad_bits(dtype: DType) -> &'static [&'static [(usize, u8)]] {
     match dtype {
-        DType::F32 => &[3],
-        DType::Q4_K | DType::Q5_K => &[1, 3],
-        DType::Q6_K => &[209],
-        _ => &[1],
+        DType::F32 => &[&[(3, 0x7f), (2, 0x80)]],
+        DType::BF16 => &[&[(1, 0x7f), (0, 0x80)]],
+        DType::Q4_K | DType::Q5_K | DType::Q4_1 | DType::Q5_1 => &[&[(1, 0x7c)], &[(3, 0x7c)]],
+        DType::Q2_K => &[&[(81, 0x7c)], &[(83, 0x7c)]],
+        DType::Q3_K => &[&[(109, 0x7c)]],
+        DType::Q6_K => &[&[(209, 0x7c)]],
+        // the third and fourth quarter of the half
+        DType::IQ1_M => &[&[(53, 0xc0), (55, 0x70)]],
+        DType::MXFP4 => &[&[(0, 0xff)]],
+        DType::NVFP4 => &[],
+        _ => &[&[(1, 0x7c)]],
     }
 }
 
@@ -21,21 +30,86 @@ fn a_bad_scale_is_found_in_any_block_of_any_format() {
         assert_eq!(first_non_finite(dtype, &good), None, "{dtype}");
         assert_eq!(first_non_finite(dtype, &[]), None);
         for block in [0, 1, 255, 256, 511, 512, BLOCKS - 1] {
-            for top in scale_tops(dtype) {
-                // exponent all ones, either sign: 0x7c00 or 0x7f80 and a random mantissa
-                for (upper, lower) in [(0x7f, 0x80), (0xff, 0xff)] {
-                    let mut bad = good.clone();
-                    let at = block * dtype.block_bytes() + top;
-                    (bad[at], bad[at - 1]) = (upper, lower);
-                    assert_eq!(first_non_finite(dtype, &bad), Some(block), "{dtype} {block}");
-                    // a later one does not hide the first, nor does a torn block at the end
-                    let end = (BLOCKS - 1) * dtype.block_bytes() + top;
-                    (bad[end], bad[end - 1]) = (upper, lower);
-                    bad.extend([0xff; 1]);
-                    assert_eq!(first_non_finite(dtype, &bad), Some(block), "{dtype} {block}");
-                }
+            for scale in bad_bits(dtype) {
+                let mut bad = good.clone();
+                let mut set = |block: usize| scale.iter().for_each(|(at, mask)| bad[block * dtype.block_bytes() + at] |= mask);
+                // a later one does not hide the first, nor does a torn block at the end
+                set(block);
+                set(BLOCKS - 1);
+                assert_eq!(first_non_finite(dtype, &bad), Some(block), "{dtype} {block}");
+                bad.extend([0xff; 1]);
+                assert_eq!(first_non_finite(dtype, &bad), Some(block), "{dtype} {block}");
             }
         }
+        // of an infinite value, one bit less is finite
+        for scale in bad_bits(dtype) {
+            for &(at, mask) in *scale {
+                let mut bad = good.clone();
+                scale.iter().for_each(|(at, mask)| bad[*at] |= mask);
+                bad[at] ^= mask & mask.wrapping_neg();
+                assert_eq!(first_non_finite(dtype, &bad), None, "{dtype} {at}");
+            }
+        }
+    }
+    // every byte of NVFP4's scales is a finite number
+    for byte in 0..=255u8 {
+        let mut values = [f32::NAN; 64];
+        dequantize(DType::NVFP4, &[byte; 36], &mut values).unwrap();
+        assert!(values.iter().all(|v| v.is_finite()) && first_non_finite(DType::NVFP4, &[byte; 36]).is_none());
+    }
+}
+
+/// Scales of one byte, from their definitions in f64.
+#[test]
+fn scales_of_a_byte_have_their_values() {
+    let code_12 = |dtype: DType, at: usize, scale: u8| {
+        let mut block = vec![0x77; dtype.block_bytes()];
+        block[at] = scale;
+        let mut out = vec![0.0; dtype.block_len()];
+        dequantize(dtype, &block, &mut out).unwrap();
+        f64::from(out[at * 16])
+    };
+    for e in 0..253 {
+        assert_eq!(code_12(DType::MXFP4, 0, e), 6.0 * 2f64.powi(i32::from(e) - 127), "{e}");
+    }
+    for byte in 0..=255u8 {
+        let (e, m) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+        let value = match (byte, e) {
+            (0x7f, _) => 0.0,
+            (_, 0) => m / 8.0 * 2f64.powi(-6),
+            _ => (1.0 + m / 8.0) * 2f64.powi(e - 7),
+        };
+        assert_eq!(code_12(DType::NVFP4, 2, byte), 6.0 * value, "{byte}");
+    }
+}
+
+/// What the integers of a format may be holds for random and extreme blocks, and is reached.
+#[test]
+fn integers_keep_to_the_limits_of_their_format() {
+    struct Limits<'a>(&'a [u8]);
+    impl Visitor for Limits<'_> {
+        type Out = ();
+        fn float<F: FloatFormat>(self) {}
+        fn block<F: BlockFormat>(self) {
+            let (mut code, mut sub, mut min) = (0, 0, 0);
+            for block in F::Bytes::all_of(self.0) {
+                let w = F::integers(block);
+                code = w.codes().iter().fold(code, |m, c| m.max(i32::from(*c).abs()));
+                for j in 0..F::Integers::SUBS {
+                    sub = sub.max(i32::from(w.sub(j)).abs());
+                    min = min.max(i32::from(w.min(j)));
+                }
+            }
+            assert_eq!((code, sub, min), (F::MAX_CODE, F::MAX_SUB, F::MAX_MIN));
+            assert!(F::MAX_SUM <= i64::from(i32::MAX) && F::SPAN * F::Integers::SUBS == F::LEN);
+        }
+    }
+    for dtype in DType::all() {
+        let mut blocks = random_blocks(dtype, 500, &mut SplitMix64::new(9));
+        for fill in [0x00, 0xff, 0x80, 0x7f] {
+            blocks.extend(vec![fill; dtype.block_bytes()]);
+        }
+        dtype.visit(Limits(&blocks));
     }
 }
 

@@ -1,8 +1,9 @@
 //! Decoders and encoders against the public `gguf` package, by hash. `tests/data/dequant_oracle.py` made the hashes.
 
+use half::f16;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use strata_quant::testing::{SplitMix64, random_blocks};
+use strata_quant::testing::{SplitMix64, put_scales, random_blocks};
 use strata_quant::{DType, dequantize, quantize};
 
 fn oracle(part: &str) -> serde_json::Map<String, Value> {
@@ -19,12 +20,10 @@ fn number(case: &Value, key: &str) -> u64 {
     case[key].as_u64().unwrap()
 }
 
-/// Random blocks of a case, decoded, as little-endian bytes.
-fn decoded(dtype: DType, case: &Value) -> Vec<u8> {
-    let n = number(case, "blocks") as usize;
-    let blocks = random_blocks(dtype, n, &mut SplitMix64::new(number(case, "seed")));
-    let mut values = vec![f32::NAN; n * dtype.block_len()];
-    dequantize(dtype, &blocks, &mut values).unwrap();
+/// Decoded values as little-endian bytes.
+fn decoded(dtype: DType, blocks: &[u8]) -> Vec<u8> {
+    let mut values = vec![f32::NAN; blocks.len() / dtype.block_bytes() * dtype.block_len()];
+    dequantize(dtype, blocks, &mut values).unwrap();
     values.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
@@ -33,13 +32,30 @@ fn every_format_decodes_to_the_oracles_bits() {
     let cases = oracle("decode");
     for dtype in DType::all() {
         let case = &cases[dtype.name()];
-        assert!(number(case, "blocks") >= 10_000);
-        let mut bytes = decoded(dtype, case);
+        let n = number(case, "blocks") as usize;
+        assert!(n >= 10_000);
+        let mut bytes = decoded(dtype, &random_blocks(dtype, n, &mut SplitMix64::new(number(case, "seed"))));
         assert_eq!(hex_sha256(&bytes), case["sha256"], "{dtype}");
         // the hash sees the last bit of one value
         let last = bytes.len() - 4;
         bytes[last] ^= 1;
         assert_ne!(hex_sha256(&bytes), case["sha256"], "{dtype}");
+    }
+}
+
+#[test]
+fn extreme_blocks_decode_to_the_oracles_bits() {
+    let cases = oracle("extremes");
+    for dtype in DType::all().filter(|d| !d.is_float()) {
+        let case = &cases[dtype.name()];
+        let mut all = Vec::new();
+        for (i, fill) in (0..).zip([0x00, 0xff, 0x55, 0xaa]) {
+            let mut blocks = vec![fill; number(case, "blocks") as usize * dtype.block_bytes()];
+            let mut rng = SplitMix64::new(number(case, "seed") + 100 * i);
+            put_scales(dtype, &mut blocks, || f16::from_bits(rng.next_u64() as u16 & 0x83ff | 0x2000));
+            all.extend(decoded(dtype, &blocks));
+        }
+        assert_eq!(hex_sha256(&all), case["sha256"], "{dtype}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rows of the 32-wide formats interleaved, so that a vector lane is a row.
 
-use strata_ops::matmul::blocks::IQ4_VALUES;
 use strata_quant::DType;
+use strata_quant::formats::IQ4_VALUES;
 
 /// 64 bytes on a cache line of their own.
 #[derive(Clone, Copy)]

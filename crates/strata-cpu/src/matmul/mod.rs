@@ -107,9 +107,9 @@ impl Matrix {
 fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
     match (act_form(dtype), simd) {
         (_, Simd::Scalar) => (Store::Rows(bytes), scalar::pick(simd)),
-        // no vector form of their own: the definition, compiled for the level
-        (ActForm::Q256, _) if matches!(dtype, DType::IQ3_S | DType::IQ2_XS) => (Store::Rows(bytes), scalar::pick(simd)),
         (ActForm::F32, _) => (Store::Rows(bytes), float::pick(dtype)),
+        // no vector form of their own: the definition, compiled for the level
+        _ if !has_vector_form(dtype) => (Store::Rows(bytes), scalar::pick(simd)),
         (ActForm::Q256, _) => (Store::Rows(bytes), wide::pick(dtype, simd)),
         (ActForm::Q32, Simd::Avx2) => {
             (Store::Lanes(Lanes::new::<{ narrow_avx2::LANES }>(dtype, rows, cols, &bytes)), narrow_avx2::pick(dtype))
@@ -119,6 +119,12 @@ fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (St
             (Store::Lanes(Lanes::new::<{ narrow_avx512::LANES }>(dtype, rows, cols, &bytes)), narrow_avx512::pick(dtype, vnni))
         }
     }
+}
+
+/// Whether `wide` or `narrow` has kernels of a block format.
+#[cfg(target_arch = "x86_64")]
+fn has_vector_form(dtype: DType) -> bool {
+    matches!(dtype, DType::Q8_0 | DType::Q4_0 | DType::IQ4_NL | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS)
 }
 
 /// The layout and kernel of a format at a level.

@@ -4,8 +4,8 @@ use super::Matrix;
 use super::kernel::{Kernel, Tile};
 use super::narrow::{Narrow, four, opaque, run};
 use std::arch::x86_64::*;
-use strata_ops::matmul::blocks::IQ4_VALUES;
 use strata_quant::DType;
+use strata_quant::formats::IQ4_VALUES;
 
 /// Rows of a group.
 pub(super) const LANES: usize = 16;

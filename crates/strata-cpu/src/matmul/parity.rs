@@ -7,8 +7,9 @@ use crate::pool::Pool;
 use crate::simd::Simd;
 use bytes::Bytes;
 use half::{bf16, f16};
-use strata_ops::matmul::{ActForm, Acts, CHAINS_NARROW, Forms, act_form, blocks::half_at, dot_row, segment};
-use strata_quant::DType;
+use strata_ops::matmul::{ActForm, Acts, CHAINS_NARROW, Forms, act_form, dot_row, segment};
+use strata_quant::testing::put_scales;
+use strata_quant::{DType, half_at};
 
 /// Largest error against f64 as a share of the largest output of a case.
 const GATE: f64 = 2e-6;
@@ -56,22 +57,12 @@ pub(super) fn weights(rng: &mut Rng, dtype: DType, rows: usize, cols: usize, kin
     let ends = [0x80, 0x7f, 0xff, 0x00, 0x81];
     let byte = |rng: &mut Rng| if kind == Kind::Extreme { ends[rng.below(8).saturating_sub(3)] } else { rng.bits() as u8 };
     let mut out: Vec<u8> = (0..bytes).map(|_| byte(rng)).collect();
-    let scales: &[usize] = match dtype {
-        DType::Q4_K | DType::Q5_K => &[0, 2],
-        DType::Q6_K => &[208],
-        _ => &[0],
-    };
-    for block in out.chunks_exact_mut(dtype.block_bytes()) {
-        for &at in scales {
-            let d = match kind {
-                Kind::Subnormal => f16::from_bits(rng.below(1200) as u16 | (rng.below(2) as u16) << 15),
-                Kind::Zeros if rng.below(3) == 0 => f16::from_f32(-0.0),
-                Kind::Extreme => f16::from_f32(65504.0 * float(rng).signum()),
-                _ => f16::from_f32(float(rng) * 0.01),
-            };
-            block[at..at + 2].copy_from_slice(&d.to_le_bytes());
-        }
-    }
+    put_scales(dtype, &mut out, || match kind {
+        Kind::Subnormal => f16::from_bits(rng.below(1200) as u16 | (rng.below(2) as u16) << 15),
+        Kind::Zeros if rng.below(3) == 0 => f16::from_f32(-0.0),
+        Kind::Extreme => f16::from_f32(65504.0 * float(rng).signum()),
+        _ => f16::from_f32(float(rng) * 0.01),
+    });
     out
 }
 
@@ -140,7 +131,7 @@ fn shape(rng: &mut Rng, dtype: DType, case: u64) -> Shape {
         16 => Shape { rows: 64, cols: 2_048, n: 4, kind },
         _ => Shape {
             rows: 1 + rng.below(41),
-            cols: if unit == 1 { 1 + rng.below(90) } else { unit * (1 + rng.below(if unit == 32 { 40 } else { 13 })) },
+            cols: if unit == 1 { 1 + rng.below(90) } else { unit * (1 + rng.below(if unit < 256 { 40 } else { 13 })) },
             n: [1, 2, 3, 4, 5, 6, 7, 8, 9, 33][rng.below(10)],
             kind,
         },

@@ -44,7 +44,7 @@ fn the_suite_sees_swapped_chains() {
 #[test]
 fn threads_and_tiles_do_not_change_bits() {
     let mut rng = Rng::new(3);
-    for dtype in [DType::Q8_0, DType::Q4_K, DType::BF16, DType::IQ4_NL, DType::IQ3_S, DType::IQ2_XS] {
+    for dtype in [DType::Q8_0, DType::Q4_K, DType::BF16, DType::IQ4_NL, DType::IQ3_S, DType::Q2_0, DType::NVFP4] {
         for (rows, cols, n) in [(1024, 256, 1), (333, 512, 70), (96, 1024, 300), (2000, 256, 2)] {
             let bytes = weights(&mut rng, dtype, rows, cols, Kind::Plain);
             let x = activations(&mut rng, n, cols, Kind::Plain);
@@ -101,6 +101,9 @@ fn experts_go_where_their_items_say() {
         (DType::Q4_0, 13, 64),
         (DType::IQ3_S, 18, 512),
         (DType::IQ2_XS, 9, 256),
+        (DType::Q5_1, 11, 640),
+        (DType::Q2_0, 10, 640),
+        (DType::IQ1_M, 9, 256),
     ] {
         for (experts, tokens, ranks) in [(6, 1, 2), (24, 40, 4)] {
             let x = activations(&mut rng, tokens, cols, Kind::Plain);

@@ -1,7 +1,8 @@
 //! Blocks of the 256-wide formats taken apart with AVX2, for the products in `wide`.
 
 use std::arch::x86_64::*;
-use strata_ops::matmul::blocks::{IQ4_VALUES, half_at, iq4_xs_scales};
+use strata_quant::formats::{IQ4_VALUES, IQ4_XS};
+use strata_quant::half_at;
 
 /// Rows unpacked together.
 pub(super) const ROWS: usize = 8;
@@ -211,7 +212,7 @@ impl Wide for Iq4Xs {
     #[inline(always)]
     unsafe fn unpack(block: &[u8], r: usize, to: &mut Unpacked) {
         to.d[r] = half_at(block, 0);
-        let scales = iq4_xs_scales(block.first_chunk().expect("a whole block"));
+        let scales = IQ4_XS::sub_scales(block.first_chunk().expect("a whole block"));
         // SAFETY: AVX2 by the caller's promise; the pointers are to arrays of the sizes read.
         unsafe {
             spread8(_mm_cvtepi8_epi16(_mm_loadl_epi64(scales.as_ptr().cast())), &mut to.scales[r]);

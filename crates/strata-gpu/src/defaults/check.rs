@@ -2,10 +2,10 @@
 
 use super::{Dispatch, Entry, Tables};
 use crate::products::VariantEntry;
+use crate::products::repack::FORMATS;
 use crate::registry;
 use crate::selection::scores::Scorer;
 use strata_ops::qsa::kv::KvKind;
-use strata_quant::DType;
 
 /// What one call gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn decisions(tables: &Tables, arch: &str, near: &[usize]) -> Vec<Decision> {
         let k = tables.topk.choose_on(arch, 1, blocks, None);
         all.push(Decision { shape: format!("top-k, 1 query, {blocks} blocks"), kernel: k.kernel().into(), detail: 0 });
     }
-    let formats = DType::all().filter(|d| !d.is_float());
+    let formats = FORMATS.into_iter().filter(|d| !d.is_float());
     let grid = formats.flat_map(|d| [1, 2, 3, 4, 5, 6, 8].map(|c| (d, c)));
     for (dtype, columns) in grid {
         for (n_out, units) in [640, 2_560, 12_288, 106_299, 248_320].into_iter().flat_map(|n| [(n, 32), (n, 132)]) {

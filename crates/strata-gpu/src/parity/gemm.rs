@@ -4,6 +4,7 @@ use super::differing;
 use crate::device::Device;
 use crate::error::Result;
 use crate::products::gemm::{GemmForm, GemmItems, expert_tiles, gemm, gemm_float};
+use crate::products::repack::FORMATS;
 use crate::products::{DeviceActs, DeviceWeights};
 use strata_cpu::parity::CaseReport;
 use strata_cpu::parity::rng::Rng;
@@ -138,7 +139,7 @@ fn upload(device: &Device, dtype: DType, acts: &Acts, tokens: usize) -> Result<D
 /// # Errors
 /// A kernel that does not compile or run.
 pub fn gemm_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
-    for dtype in DType::all() {
+    for dtype in FORMATS {
         if dtype.is_float() {
             floats_of(device, dtype, full, report)?;
         } else {

@@ -4,6 +4,7 @@
 use super::differing;
 use crate::device::{Buffer, Device};
 use crate::error::Result;
+use crate::products::repack::FORMATS;
 use crate::products::{DeviceActs, DeviceWeights, Variant, VariantEntry, VariantTable, mat_vec, mat_vec_experts};
 use strata_cpu::parity::CaseReport;
 use strata_cpu::parity::rng::Rng;
@@ -108,7 +109,7 @@ pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(Cas
         let (n_in, n_out) = if full { (2560, 512) } else { (512, 12) };
         widths(device, dtype, n_in, n_out, &Variant::ALL, tested(full), report)?;
     }
-    for dtype in DType::all() {
+    for dtype in FORMATS {
         odd_shapes(device, full, dtype, report)?;
         if dtype.is_float() {
             // enough rows that columns share a workgroup, more values than it stages at a time

@@ -1,7 +1,7 @@
 //! Mat-vec: one to eight columns of activations, whole matrices or one of many experts for each column.
 
 use super::quantize::{DeviceActs, shape};
-use super::repack::{chains, packed_bytes, padded_rows, repack};
+use super::repack::{FORMATS, chains, packed_bytes, padded_rows, repack};
 use super::tables::table;
 use super::variant::{MAX_COLUMNS, SPLIT_COLUMNS, Variant, VariantTable, wave_rows};
 use crate::device::{Arg, Buffer, Device};
@@ -30,8 +30,9 @@ impl DeviceWeights {
     /// Repacks and uploads `experts` matrices of `n_out` rows of `n_in` values.
     ///
     /// # Errors
-    /// Another size, rows that are not whole blocks, or not enough memory.
+    /// A format without kernels, another size, rows that are not whole blocks, or not enough memory.
     pub fn upload(device: &Device, dtype: DType, bytes: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
+        check_format(dtype)?;
         let row = n_in / dtype.block_len() * dtype.block_bytes();
         if !n_in.is_multiple_of(dtype.block_len()) || n_in == 0 || n_out == 0 || bytes.len() != experts * n_out * row {
             return Err(shape(format!("{experts} matrices of {n_out} x {n_in} values of {dtype}"), format!("{} bytes", bytes.len())));
@@ -44,14 +45,22 @@ impl DeviceWeights {
     /// Uploads matrices that are repacked already, one after the other.
     ///
     /// # Errors
-    /// Another size, or not enough memory.
+    /// A format without kernels, another size, or not enough memory.
     pub fn from_packed(device: &Device, dtype: DType, packed: &[u8], n_in: usize, n_out: usize, experts: usize) -> Result<DeviceWeights> {
+        check_format(dtype)?;
         let expected = experts * packed_bytes(dtype, n_out, n_in);
         if packed.len() != expected {
             return Err(shape(format!("{expected} repacked bytes"), packed.len()));
         }
         Ok(DeviceWeights { dtype, n_in, n_out, experts, bytes: device.upload(packed)?, table: device.upload(&table(dtype))? })
     }
+}
+
+fn check_format(dtype: DType) -> Result<()> {
+    if FORMATS.contains(&dtype) {
+        return Ok(());
+    }
+    Err(GpuError::Kernel { kernel: format!("products of {dtype}"), reason: "no kernel of this format yet".into() })
 }
 
 /// Columns of the kernel of floats that serves `columns`.

@@ -9,6 +9,22 @@
 use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, FLOAT_LANES, segment};
 use strata_quant::DType;
 
+/// The formats that have kernels on devices.
+pub const FORMATS: [DType; 12] = [
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::Q8_0,
+    DType::Q4_0,
+    DType::Q4_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::IQ3_S,
+    DType::IQ2_XS,
+];
+
 /// Rows stored side by side.
 pub const GROUP_ROWS: usize = 8;
 
@@ -30,9 +46,10 @@ pub fn packed_bytes(dtype: DType, rows: usize, cols: usize) -> usize {
 /// A matrix of `rows` rows of `cols` values, repacked.
 ///
 /// # Panics
-/// If `bytes` has another size.
+/// If `bytes` has another size or the format is none of [`FORMATS`].
 pub fn repack(dtype: DType, bytes: &[u8], rows: usize, cols: usize) -> Vec<u8> {
     let (blocks, size) = (cols / dtype.block_len(), dtype.block_bytes());
+    assert!(FORMATS.contains(&dtype), "{dtype} has no kernel");
     assert_eq!(bytes.len(), rows * blocks * size, "bytes of the matrix");
     let mut out = vec![0; packed_bytes(dtype, rows, cols)];
     if blocks == 0 {
@@ -96,7 +113,7 @@ fn pieces(dtype: DType) -> &'static [usize] {
         DType::IQ4_XS => &[16, 16, 16, 16, 16, 16, 16, 16, 8],
         DType::IQ3_S => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8, 4, 2],
         DType::IQ2_XS => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 2],
-        DType::F32 | DType::F16 | DType::BF16 => &[],
+        _ => &[],
     }
 }
 
@@ -148,7 +165,7 @@ fn block(dtype: DType, from: &[u8], to: &mut [u8]) {
             to[..72].copy_from_slice(&from[2..]);
             to[72..].copy_from_slice(&from[..2]);
         }
-        DType::F32 | DType::F16 | DType::BF16 => to.copy_from_slice(from),
+        _ => to.copy_from_slice(from),
     }
 }
 
@@ -189,7 +206,7 @@ mod tests {
     /// A map that keeps xor and takes bits to bits, each to another, is a permutation of bits.
     #[test]
     fn repacking_permutes_bits() {
-        for dtype in DType::all() {
+        for dtype in FORMATS {
             let (rows, cols) = if dtype.is_float() { (2, 150) } else { (9, 7 * dtype.block_len()) };
             let mut bytes = vec![0u8; rows * dtype.row_bytes(cols).unwrap()];
             let mut seen = vec![false; packed_bytes(dtype, rows, cols) * 8];
@@ -214,7 +231,7 @@ mod tests {
 
     #[test]
     fn blocks_are_pieces() {
-        for dtype in DType::all().filter(|d| !d.is_float()) {
+        for dtype in FORMATS.into_iter().filter(|d| !d.is_float()) {
             assert_eq!(pieces(dtype).iter().sum::<usize>(), dtype.block_bytes(), "{dtype}");
         }
     }

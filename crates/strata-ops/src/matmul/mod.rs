@@ -5,7 +5,6 @@
 //! meet `f32` activations in a lane tree.
 
 mod acts;
-pub mod blocks;
 mod dot;
 
 pub use acts::{ActRows, Acts, Forms, quantize_row};
