@@ -1,9 +1,11 @@
 //! One sequence on a model: prefill, then steps that each give one or more tokens.
 
+use crate::draft_length::DraftLength;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MAX_SPEC};
 use crate::sampler::{History, Origin, Sampler, SamplingParams, TokenLogprob};
 use crate::speculate::Drafter;
+use std::time::Instant;
 use strata_model::{Limits, Model, Scratch, Sequence};
 use strata_ops::backend::Backend;
 
@@ -44,6 +46,8 @@ pub struct Engine<B: Backend> {
     pub(crate) scratch: Scratch<B>,
     pub(crate) seq: Sequence<B>,
     pub(crate) drafter: Option<Drafter<B>>,
+    /// Chooses how many tokens to draft, where the options ask for it. What it learned outlives a sequence.
+    length: Option<DraftLength>,
     sampler: Sampler,
     history: History,
     /// Logits of the rows of the last head call, on the host.
@@ -93,6 +97,7 @@ impl<B: Backend> Engine<B> {
             scratch,
             seq,
             drafter,
+            length: (options.spec > 0 && options.spec_auto).then(DraftLength::new),
             sampler: Sampler::with_exp(vocab as u32, options.exp),
             history: History::new(vocab, options.capacity + rows, None),
             logits: vec![0.0; limits.head_rows * vocab],
@@ -245,17 +250,27 @@ impl<B: Backend> Engine<B> {
         }
         self.window.clear();
         self.window.push(current);
+        let start = Instant::now();
         let b = &self.backend;
-        let Some(d) = &mut self.drafter else {
+        let drafts = self.length.as_mut().is_none_or(DraftLength::begin);
+        let Some(d) = self.drafter.as_mut().filter(|_| drafts) else {
             self.model.forward(b, &mut self.seq, &mut self.scratch, &self.window, true, None)?;
+            if let Some(d) = &mut self.drafter {
+                d.skip(b, &self.model, &self.scratch, current);
+            }
             self.head(0, 1)?;
             self.stats.steps += 1;
             let token = self.draw(0, params)?;
             self.current = Some(token.id);
             out.push(token);
+            if let Some(l) = &mut self.length {
+                l.plain_step(start.elapsed());
+            }
             return Ok(());
         };
-        d.draft(b, &self.model, &mut self.scratch, current, self.options.spec.min(room - 1), &mut self.logits, &mut self.window)?;
+        let length = self.length.as_mut();
+        d.draft(b, &self.model, &mut self.scratch, current, self.options.spec.min(room - 1), length, &mut self.logits, &mut self.window)?;
+        let drafting = start.elapsed();
         let rows = self.window.len();
         self.model.forward(b, &mut self.seq, &mut self.scratch, &self.window, false, None)?;
         self.head(0, rows)?;
@@ -278,6 +293,10 @@ impl<B: Backend> Engine<B> {
         self.window.extend(out[first..].iter().map(|t| t.id));
         if let Some(d) = &mut self.drafter {
             d.follow(&self.backend, &self.model, &mut self.scratch, &self.window);
+            if let Some(l) = &mut self.length {
+                let (drafts, promised) = d.last();
+                l.draft_step(drafts, drafting, rows, start.elapsed() - drafting, kept, promised);
+            }
         }
         self.current = self.window.last().copied();
         Ok(())

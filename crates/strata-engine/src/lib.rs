@@ -3,6 +3,7 @@
 //! An [`Engine`] runs one sequence on a bound model. Output never depends on chunk size, speculation or cache reuse:
 //! each token is drawn from the logits of its position with a generator keyed by seed and position.
 
+mod draft_length;
 mod engine;
 mod error;
 mod options;

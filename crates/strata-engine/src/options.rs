@@ -12,8 +12,10 @@ pub struct EngineOptions {
     pub capacity: usize,
     /// Prompt tokens run at a time.
     pub chunk: usize,
-    /// Tokens drafted at a time with the MTP block; 0 is off.
+    /// Tokens drafted at a time with the MTP block, at most; 0 is off.
     pub spec: usize,
+    /// Choose at every step how many of them to draft, none included, from measured times.
+    pub spec_auto: bool,
     /// Drafting stops before a token whose probability under the draft is below this.
     pub spec_min_p: f32,
     /// Attend to every cell in the MTP block.
@@ -31,6 +33,7 @@ impl Default for EngineOptions {
             capacity: 4096,
             chunk: 512,
             spec: 0,
+            spec_auto: false,
             spec_min_p: 0.0,
             mtp_dense: false,
             score_rows: 1,

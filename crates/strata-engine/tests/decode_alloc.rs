@@ -48,9 +48,9 @@ fn decode_allocates_nothing() {
     let sampled =
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.02, repetition_penalty: 1.1, seed: 3, ..Default::default() };
     for kv in [KvKind::Int8, KvKind::F16, KvKind::Q4_0, KvKind::K8V4] {
-        for spec in [0, 3] {
+        for (spec, spec_auto) in [(0, false), (3, false), (3, true)] {
             for params in [greedy(), sampled] {
-                let mut e = engine(WeightMode::AsStored, EngineOptions { kv, capacity: 512, spec, ..Default::default() });
+                let mut e = engine(WeightMode::AsStored, EngineOptions { kv, capacity: 512, spec, spec_auto, ..Default::default() });
                 let mut out = Vec::with_capacity(512);
                 out.push(e.start(&prompt, &params, &mut |_, _| true).expect("the prompt runs"));
                 // the first steps may still fill caches of the system's

@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::progress;
-use crate::settings::{Act, EngineSettings};
+use crate::settings::{Act, EngineSettings, Spec};
 use std::path::Path;
 use std::sync::Arc;
 use strata_cpu::backend::{Cpu, exp_in_place};
@@ -144,13 +144,16 @@ impl Loaded {
             Act::F32 => WeightMode::DequantizedF32,
         };
         // the block costs memory: it is bound where it drafts, or where its file was named and so must be good
-        let options = ModelOptions { weights, mtp: s.spec > 0 || self.mtp.is_some(), mtp_dense: s.mtp_dense };
+        let has_mtp = self.config.has_mtp || self.mtp.is_some();
+        let spec = s.spec.most(has_mtp);
+        let options = ModelOptions { weights, mtp: spec > 0 || self.mtp.is_some(), mtp_dense: s.mtp_dense };
         let model = Model::bind(&cpu, &self.gguf, self.mtp.as_ref(), options)?;
         let options = EngineOptions {
             kv: s.kv,
             capacity,
             chunk: s.chunk,
-            spec: s.spec,
+            spec,
+            spec_auto: s.spec == Spec::Auto,
             spec_min_p: s.spec_min_p,
             mtp_dense: s.mtp_dense,
             exp: exp_in_place(s.simd),

@@ -22,6 +22,37 @@ pub enum Act {
     F32,
 }
 
+/// How many tokens are drafted at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spec {
+    /// As many as pay, none included; none for a model without an MTP block.
+    Auto,
+    Fixed(usize),
+}
+
+impl Spec {
+    /// Drafts that pay are rarely longer.
+    const AUTO: usize = 6;
+
+    /// The most tokens that are drafted, for a model with or without an MTP block.
+    pub fn most(self, has_mtp: bool) -> usize {
+        match self {
+            Spec::Auto if has_mtp => Spec::AUTO,
+            Spec::Auto => 0,
+            Spec::Fixed(n) => n,
+        }
+    }
+}
+
+impl Serialize for Spec {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Spec::Auto => s.serialize_str("auto"),
+            Spec::Fixed(n) => n.serialize(s),
+        }
+    }
+}
+
 /// Which model, and how it is run.
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Model and engine")]
@@ -42,9 +73,10 @@ pub struct EngineSettings {
     /// Activations of the matrix products
     #[arg(long, value_name = "KIND", env = "STRATA_ACT", default_value = "int8")]
     pub act: Act,
-    /// Tokens drafted at a time by the MTP block (0 is off). Never changes the answer
-    #[arg(long, value_name = "N", env = "STRATA_SPEC", default_value = "0", value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
-    pub spec: usize,
+    /// Tokens drafted at a time by the MTP block (0 is off); `auto` chooses at every step, by measured times. Never changes the
+    /// answer
+    #[arg(long, value_name = "N|auto", env = "STRATA_SPEC", default_value = "auto", value_parser = spec_parser())]
+    pub spec: Spec,
     /// Drafting stops before a token with a smaller probability than this
     #[arg(long, value_name = "P", env = "STRATA_SPEC_MIN_P", default_value = "0")]
     #[serde(serialize_with = "short")]
@@ -218,6 +250,14 @@ pub fn values(group: &impl Serialize) -> Map<String, Value> {
 
 fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+fn spec_parser() -> impl Fn(&str) -> Result<Spec, String> + Clone + Send + Sync + 'static {
+    |s| match (s, s.parse()) {
+        ("auto", _) => Ok(Spec::Auto),
+        (_, Ok(n @ 0..=16)) => Ok(Spec::Fixed(n)),
+        _ => Err("expected auto or 0 to 16".into()),
+    }
 }
 
 fn kv_parser() -> impl TypedValueParser<Value = KvKind> {
