@@ -74,11 +74,23 @@ impl GgufWriter {
         Ok(())
     }
 
+    /// Bytes of the whole file.
+    pub fn file_len(&self) -> u64 {
+        let data = self.tensors.iter().fold(0u64, |at, t| align_up(at.saturating_add(t.byte_len), self.alignment));
+        (self.head().len() as u64).saturating_add(data)
+    }
+
     /// Writes the header; the tensors' bytes follow through the stream, in the order of declaration.
     ///
     /// # Errors
     /// Writing fails.
     pub fn begin<W: Write>(self, mut out: W) -> Result<TensorStream<W>, WriteError> {
+        out.write_all(&self.head())?;
+        Ok(TensorStream { out, alignment: self.alignment, tensors: self.tensors.into_iter(), current: None }.next())
+    }
+
+    /// Everything before the tensors' bytes.
+    fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         head.extend(MAGIC);
         head.extend(VERSION.to_le_bytes());
@@ -99,8 +111,7 @@ impl GgufWriter {
             offset = align_up(offset.saturating_add(t.byte_len), self.alignment);
         }
         head.resize(align_up(head.len() as u64, self.alignment) as usize, 0);
-        out.write_all(&head)?;
-        Ok(TensorStream { out, alignment: self.alignment, tensors: self.tensors.into_iter(), current: None }.next())
+        head
     }
 }
 
