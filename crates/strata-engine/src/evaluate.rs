@@ -2,11 +2,10 @@
 //!
 //! Everything is summed in `f64`, in the order of positions: a text, a window and a model give one figure.
 
-/// Natural logarithm of the sum of the exponentials, and the largest logit, which it is relative to.
-fn log_sum(logits: &[f32]) -> (f64, f32) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
-    (sum.ln(), max)
+/// Natural logarithm of the sum of the exponentials.
+fn log_sum(logits: &[f32]) -> f64 {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    max + logits.iter().map(|l| (f64::from(*l) - max).exp()).sum::<f64>().ln()
 }
 
 /// The most probable token, the lowest id on ties.
@@ -19,8 +18,7 @@ fn best(logits: &[f32]) -> usize {
 /// # Panics
 /// If the token has no logit.
 pub fn log_probability(logits: &[f32], token: u32) -> f64 {
-    let (log_sum, max) = log_sum(logits);
-    f64::from(logits[token as usize] - max) - log_sum
+    f64::from(logits[token as usize]) - log_sum(logits)
 }
 
 /// KL divergence, in nats, of the distribution of `logits` from that of `base`: how much is lost where `base` is right. Exactly
@@ -30,10 +28,10 @@ pub fn log_probability(logits: &[f32], token: u32) -> f64 {
 /// If the numbers of logits differ.
 pub fn kl_divergence(base: &[f32], logits: &[f32]) -> f64 {
     assert_eq!(base.len(), logits.len(), "logits of one vocabulary");
-    let ((log_b, max_b), (log_a, max_a)) = (log_sum(base), log_sum(logits));
+    let (sum_b, sum_a) = (log_sum(base), log_sum(logits));
     let term = |(b, a): (&f32, &f32)| {
-        let b = f64::from(b - max_b) - log_b;
-        b.exp() * (b - (f64::from(a - max_a) - log_a))
+        let b = f64::from(*b) - sum_b;
+        b.exp() * (b - (f64::from(*a) - sum_a))
     };
     // rounding may leave a trace below zero, which no divergence is
     base.iter().zip(logits).map(term).sum::<f64>().max(0.0)

@@ -15,4 +15,4 @@ mod speculate;
 pub use engine::{Engine, Stats, Token};
 pub use error::EngineError;
 pub use options::EngineOptions;
-pub use score::score_pair;
+pub use score::{PairRow, score_pair};

@@ -53,6 +53,9 @@ impl<B: Backend> Engine<B> {
     }
 }
 
+/// Takes a position and the logits of two engines.
+pub type PairRow<'a> = dyn FnMut(usize, &[f32], &[f32]) + 'a;
+
 /// Runs `tokens` as a new sequence of both engines, chunk by chunk in turn, and calls `row(position, logits of a, logits of b)`
 /// for every position from `from` on. Never more logits are held than one head call of each gives.
 ///
@@ -63,7 +66,7 @@ pub fn score_pair<A: Backend, B: Backend>(
     b: &mut Engine<B>,
     tokens: &[u32],
     from: usize,
-    row: &mut dyn FnMut(usize, &[f32], &[f32]),
+    row: &mut PairRow<'_>,
 ) -> Result<(), EngineError> {
     a.clear();
     b.clear();
@@ -78,7 +81,7 @@ fn try_score_pair<A: Backend, B: Backend>(
     b: &mut Engine<B>,
     tokens: &[u32],
     from: usize,
-    row: &mut dyn FnMut(usize, &[f32], &[f32]),
+    row: &mut PairRow<'_>,
 ) -> Result<(), EngineError> {
     let (vocab, other) = (a.model.config().vocab, b.model.config().vocab);
     if vocab != other {

@@ -1,5 +1,6 @@
 //! Writes GGUF files, version 3: first the header of all tensors, then their bytes in one pass.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use strata_quant::DType;
@@ -41,6 +42,7 @@ pub struct GgufWriter {
     metadata: Metadata,
     alignment: u64,
     tensors: Vec<Planned>,
+    names: HashSet<String>,
 }
 
 impl GgufWriter {
@@ -54,7 +56,7 @@ impl GgufWriter {
             Some(n) if n.is_power_of_two() => n.into(),
             Some(n) => return Err(WriteError::Alignment(n)),
         };
-        Ok(Self { metadata, alignment, tensors: Vec::new() })
+        Ok(Self { metadata, alignment, tensors: Vec::new(), names: HashSet::new() })
     }
 
     /// Declares the next tensor: sizes fastest dimension first.
@@ -62,7 +64,7 @@ impl GgufWriter {
     /// # Errors
     /// The name is taken, or the shape is not one of whole blocks of a size that fits 64 bits.
     pub fn tensor(&mut self, name: &str, dtype: DType, dims: &[u64]) -> Result<(), WriteError> {
-        if self.tensors.iter().any(|t| t.name == name) {
+        if self.names.contains(name) {
             return Err(WriteError::DuplicateTensor { tensor: name.to_owned() });
         }
         if dims.len() > MAX_DIMS {
@@ -70,6 +72,7 @@ impl GgufWriter {
             return Err(Box::new(ErrorKind::DimCount { tensor, max: MAX_DIMS, found }).into());
         }
         let byte_len = tensor_bytes(name, dtype, dims).map_err(Box::new)?;
+        self.names.insert(name.to_owned());
         self.tensors.push(Planned { name: name.to_owned(), dtype, dims: dims.to_vec(), byte_len });
         Ok(())
     }

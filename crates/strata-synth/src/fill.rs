@@ -2,6 +2,7 @@
 
 use crate::scales::{self, Scale};
 use half::f16;
+use std::collections::BTreeMap;
 use strata_quant::{DType, dequantize};
 
 /// The step of the counter, and the finaliser, of the splitmix64 generator.
@@ -44,7 +45,7 @@ type Near = Box<[u16; 256]>;
 /// The scales of blocks of a nominal scale.
 fn near(scales: &[Scale], nominal: f32) -> Vec<(Scale, Near)> {
     let one = |s: &Scale| {
-        let d = |i: usize| nominal * (0.75 + (i / 2) as f32 / 256.0) * if i % 2 == 0 { 1.0 } else { -1.0 };
+        let d = |i: usize| nominal * (0.75 + (i / 2) as f32 / 256.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 };
         (*s, Box::new(std::array::from_fn(|i| s.encode(d(i)))))
     };
     scales.iter().map(one).collect()
@@ -55,7 +56,7 @@ const SAMPLE: usize = 256;
 
 impl Filler {
     /// `name` makes each tensor's stream another. `None` for a format that cannot be made.
-    pub fn new(seed: u64, name: &str, dtype: DType, values: Values) -> Option<Filler> {
+    pub fn new(seed: u64, name: &str, dtype: DType, values: Values, units: &mut Units) -> Option<Filler> {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         let key = mix(seed.wrapping_add(GAMMA)) ^ name;
         let scales = scales::of(dtype)?;
@@ -64,7 +65,7 @@ impl Filler {
             Values::Between(lo, hi) => step(lo, hi),
             // the root mean square of an even spread from -a to a is a / sqrt(3)
             Values::Around(rms) if dtype.is_float() => step(-rms * 3f32.sqrt(), rms * 3f32.sqrt()),
-            Values::Around(rms) => Kind::Blocks(near(scales, rms / unit(dtype, scales))),
+            Values::Around(rms) => Kind::Blocks(near(scales, rms / units.of(dtype, scales))),
         };
         Some(Filler { key, dtype, kind })
     }
@@ -87,16 +88,14 @@ impl Filler {
 
     fn floats(&self, at: u64, lo: f32, step: f32, out: &mut [u8]) {
         let width = self.dtype.block_bytes();
-        let mut i = at / width as u64;
         // one word of the counter a value: float tensors are small
-        for v in out.chunks_exact_mut(width) {
+        for (v, i) in out.chunks_exact_mut(width).zip(at / width as u64..) {
             let x = lo + step * (word(self.key, i) >> 40) as f32;
             match width {
                 4 => v.copy_from_slice(&x.to_le_bytes()),
                 _ if self.dtype == DType::F16 => v.copy_from_slice(&f16::from_f32(x).to_le_bytes()),
                 _ => v.copy_from_slice(&half::bf16::from_f32(x).to_le_bytes()),
             }
-            i += 1;
         }
     }
 }
@@ -110,12 +109,9 @@ fn word(key: u64, i: u64) -> u64 {
 /// Random bits from word `first` on.
 fn bits(key: u64, first: u64, out: &mut [u8]) {
     let (words, rest) = out.as_chunks_mut::<8>();
-    let mut i = first;
-    for w in words {
-        *w = word(key, i).to_le_bytes();
-        i += 1;
-    }
-    rest.copy_from_slice(&word(key, i).to_le_bytes()[..rest.len()]);
+    let after = first + words.len() as u64;
+    words.iter_mut().zip(first..).for_each(|(w, i)| *w = word(key, i).to_le_bytes());
+    rest.copy_from_slice(&word(key, after).to_le_bytes()[..rest.len()]);
 }
 
 /// Overwrites the scales of blocks of random bits.
@@ -127,15 +123,22 @@ fn put_scales(scales: &[(Scale, Near)], bytes: &mut [u8], block_bytes: usize) {
     }
 }
 
-/// Root mean square of the values of random blocks whose scales are about 1.
-fn unit(dtype: DType, scales: &[Scale]) -> f32 {
-    let mut bytes = vec![0; SAMPLE * dtype.block_bytes()];
-    bits(0, 0, &mut bytes);
-    put_scales(&near(scales, 1.0), &mut bytes, dtype.block_bytes());
-    let mut values = vec![0.0; SAMPLE * dtype.block_len()];
-    dequantize(dtype, &bytes, &mut values).expect("whole blocks");
-    let sum: f64 = values.iter().map(|v| f64::from(*v).powi(2)).sum();
-    ((sum / values.len() as f64).sqrt() as f32).max(f32::MIN_POSITIVE)
+/// Root mean squares of the values of random blocks whose scales are about 1, each measured once.
+#[derive(Default)]
+pub(crate) struct Units(BTreeMap<DType, f32>);
+
+impl Units {
+    fn of(&mut self, dtype: DType, scales: &[Scale]) -> f32 {
+        *self.0.entry(dtype).or_insert_with(|| {
+            let mut bytes = vec![0; SAMPLE * dtype.block_bytes()];
+            bits(0, 0, &mut bytes);
+            put_scales(&near(scales, 1.0), &mut bytes, dtype.block_bytes());
+            let mut values = vec![0.0; SAMPLE * dtype.block_len()];
+            dequantize(dtype, &bytes, &mut values).expect("whole blocks");
+            let sum: f64 = values.iter().map(|v| f64::from(*v).powi(2)).sum();
+            ((sum / values.len() as f64).sqrt() as f32).max(f32::MIN_POSITIVE)
+        })
+    }
 }
 
 #[cfg(test)]
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     fn sample(dtype: DType, values: Values, blocks: usize) -> Vec<f32> {
-        let f = Filler::new(7, "x", dtype, values).expect("every format can be made");
+        let f = Filler::new(7, "x", dtype, values, &mut Units::default()).expect("every format can be made");
         let mut bytes = vec![0; blocks * dtype.block_bytes()];
         f.fill(0, &mut bytes);
         let mut out = vec![0.0; blocks * dtype.block_len()];
@@ -174,7 +177,7 @@ mod tests {
     #[test]
     fn stretches_are_the_whole() {
         for dtype in DType::all() {
-            let f = Filler::new(1, "t", dtype, Values::Around(1.0)).unwrap();
+            let f = Filler::new(1, "t", dtype, Values::Around(1.0), &mut Units::default()).unwrap();
             let mut whole = vec![0; 4 * f.step()];
             f.fill(0, &mut whole);
             for (i, want) in whole.chunks(f.step()).enumerate() {
@@ -184,7 +187,7 @@ mod tests {
             }
             let other = |seed, name: &str| {
                 let mut b = vec![0; f.step()];
-                Filler::new(seed, name, dtype, Values::Around(1.0)).unwrap().fill(0, &mut b);
+                Filler::new(seed, name, dtype, Values::Around(1.0), &mut Units::default()).unwrap().fill(0, &mut b);
                 b
             };
             assert!(other(1, "t") == whole[..f.step()] && other(2, "t") != other(1, "t") && other(1, "u") != other(1, "t"), "{dtype}");

@@ -12,7 +12,7 @@ pub(crate) fn multipliers(seed: u64, vocab: u64, n: usize) -> Vec<u64> {
 
 /// The first `n` primes from `base` on.
 pub(crate) fn primes(base: u64, n: usize) -> Vec<u64> {
-    let prime = |x: &u64| *x > 1 && (2..).take_while(|d| d * d <= *x).all(|d| x % d != 0);
+    let prime = |x: &u64| *x > 1 && (2..).take_while(|d| d * d <= *x).all(|d| !x.is_multiple_of(d));
     (base..).filter(prime).take(n).collect()
 }
 

@@ -1,7 +1,7 @@
 //! The keys and tensors of a synthetic model, names and shapes as real files have them.
 
 use crate::error::SynthError;
-use crate::fill::{Filler, Values};
+use crate::fill::{Filler, Units, Values};
 use crate::recipe::{Recipe, fallback};
 use crate::shape::{NGRAM_HEADS, Shape};
 use crate::{hash, tokens};
@@ -45,7 +45,7 @@ impl Plan {
     pub fn new(recipe: &Recipe) -> Result<Plan, SynthError> {
         recipe.shape.check()?;
         let mut plan = Plan { metadata: metadata(recipe), tensors: Vec::new() };
-        Tensors { plan: &mut plan, r: recipe, s: &recipe.shape }.all()?;
+        Tensors { plan: &mut plan, r: recipe, s: &recipe.shape, units: Units::default() }.all()?;
         Ok(plan)
     }
 
@@ -144,6 +144,7 @@ struct Tensors<'a> {
     plan: &'a mut Plan,
     r: &'a Recipe,
     s: &'a Shape,
+    units: Units,
 }
 
 /// Norm gains: about 1, but no two alike.
@@ -152,7 +153,7 @@ const GAIN: Values = Values::Between(0.9, 1.1);
 impl Tensors<'_> {
     fn add(&mut self, name: String, dtype: DType, dims: &[u64], values: Values) -> Result<(), SynthError> {
         let no = || SynthError::NoScales { field: name.clone(), dtype };
-        let filler = Filler::new(self.r.seed, &name, dtype, values).ok_or_else(no)?;
+        let filler = Filler::new(self.r.seed, &name, dtype, values, &mut self.units).ok_or_else(no)?;
         self.plan.tensors.push(Tensor { name, dtype, dims: dims.to_vec(), filler });
         Ok(())
     }
