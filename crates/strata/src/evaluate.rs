@@ -4,7 +4,7 @@ mod logits_file;
 
 use crate::error::CliError;
 use crate::load::Loaded;
-use crate::settings::{Act, EngineSettings};
+use crate::settings::{Act, EngineSettings, Spec};
 use crate::{output, progress, prompt};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, Args};
@@ -154,7 +154,7 @@ impl Job {
     fn engine(&self, model: &Loaded, settings: &EngineSettings) -> Result<Engine<Cpu>, CliError> {
         let rows = (LOGIT_BYTES / size_of::<f32>() / model.config.vocab.max(1)).clamp(1, 256);
         // no drafts: every position's logits are wanted
-        model.engine_for(&EngineSettings { spec: 0, ..settings.clone() }, self.context.max(2), rows)
+        model.engine_for(&EngineSettings { spec: Spec::Fixed(0), ..settings.clone() }, self.context.max(2), rows)
     }
 }
 
