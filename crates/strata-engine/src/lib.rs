@@ -6,6 +6,7 @@
 mod draft_length;
 mod engine;
 mod error;
+pub mod evaluate;
 mod options;
 pub mod sampler;
 mod score;
@@ -14,3 +15,4 @@ mod speculate;
 pub use engine::{Engine, Stats, Token};
 pub use error::EngineError;
 pub use options::EngineOptions;
+pub use score::{PairRow, score_pair};

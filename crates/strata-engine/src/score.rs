@@ -52,3 +52,57 @@ impl<B: Backend> Engine<B> {
         Ok(())
     }
 }
+
+/// Takes a position and the logits of two engines.
+pub type PairRow<'a> = dyn FnMut(usize, &[f32], &[f32]) + 'a;
+
+/// Runs `tokens` as a new sequence of both engines, chunk by chunk in turn, and calls `row(position, logits of a, logits of b)`
+/// for every position from `from` on. Never more logits are held than one head call of each gives.
+///
+/// # Errors
+/// As [`Engine::score`], or vocabularies that differ. Both engines are left with an empty sequence.
+pub fn score_pair<A: Backend, B: Backend>(
+    a: &mut Engine<A>,
+    b: &mut Engine<B>,
+    tokens: &[u32],
+    from: usize,
+    row: &mut PairRow<'_>,
+) -> Result<(), EngineError> {
+    a.clear();
+    b.clear();
+    let r = try_score_pair(a, b, tokens, from, row);
+    a.clear();
+    b.clear();
+    r
+}
+
+fn try_score_pair<A: Backend, B: Backend>(
+    a: &mut Engine<A>,
+    b: &mut Engine<B>,
+    tokens: &[u32],
+    from: usize,
+    row: &mut PairRow<'_>,
+) -> Result<(), EngineError> {
+    let (vocab, other) = (a.model.config().vocab, b.model.config().vocab);
+    if vocab != other {
+        let (expected, found) = (format!("{other} ids, as the base has"), vocab.to_string());
+        return Err(EngineError::Option { field: "vocabulary", expected, found });
+    }
+    let chunk = a.options.chunk.min(b.options.chunk);
+    let head_rows = a.scratch.limits.head_rows.min(b.scratch.limits.head_rows);
+    for (i, part) in tokens.chunks(chunk).enumerate() {
+        let first = i * chunk;
+        a.model.forward(&a.backend, &mut a.seq, &mut a.scratch, part, true, None)?;
+        b.model.forward(&b.backend, &mut b.seq, &mut b.scratch, part, true, None)?;
+        let mut at = from.saturating_sub(first);
+        while at < part.len() {
+            let n = head_rows.min(part.len() - at);
+            a.head(at, n)?;
+            b.head(at, n)?;
+            let rows = a.logits[..n * vocab].chunks_exact(vocab).zip(b.logits[..n * vocab].chunks_exact(vocab));
+            rows.enumerate().for_each(|(k, (x, y))| row(first + at + k, x, y));
+            at += n;
+        }
+    }
+    Ok(())
+}

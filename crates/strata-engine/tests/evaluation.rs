@@ -7,7 +7,8 @@ mod common;
 
 use common::*;
 use strata_cpu::backend::Cpu;
-use strata_engine::{Engine, EngineOptions};
+use strata_engine::evaluate::{Divergence, Perplexity, windows};
+use strata_engine::{Engine, EngineOptions, score_pair};
 use strata_model::WeightMode;
 use strata_ops::qsa::kv::KvKind;
 use strata_text::Tokenizer;
@@ -20,25 +21,60 @@ fn argmax(logits: &[f32]) -> u32 {
     (0..logits.len()).fold(0, |b, t| if logits[t] > logits[b] { t } else { b }) as u32
 }
 
-/// Natural logarithm of a token's probability.
-fn log_probability(logits: &[f32], token: u32) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|l| f64::from(l - max).exp()).sum();
-    f64::from(logits[token as usize] - max) - sum.ln()
+const WINDOW: usize = 2048;
+
+fn prose(tok: &Tokenizer) -> Vec<u32> {
+    let text = std::fs::read_to_string(root().join("tests/data/heldout_prose.txt")).expect("the text is in the repository");
+    tok.encode(&text, false).expect("prose encodes")
 }
 
-fn perplexity(e: &mut Engine<Cpu>, tok: &Tokenizer) -> f64 {
-    const WINDOW: usize = 2048;
-    let text = std::fs::read_to_string(root().join("tests/data/heldout_prose.txt")).expect("the text is in the repository");
-    let ids = tok.encode(&text, false).expect("prose encodes");
-    let windows = (ids.len() - 1) / WINDOW;
-    let mut loss = 0.0;
-    for w in 0..windows {
-        let at = w * WINDOW;
-        e.score(&ids[at..at + WINDOW], 0, None, &mut |p, logits| loss -= log_probability(logits, ids[at + p + 1])).expect("a window runs");
+/// Perplexity of `ids` in windows of `context` that do not overlap, and the positions that counted.
+fn perplexity(e: &mut Engine<Cpu>, ids: &[u32], context: usize) -> (f64, u64) {
+    let mut p = Perplexity::default();
+    for w in windows(ids.len(), context, context) {
+        e.score(&ids[w.start..][..w.len], w.from, None, &mut |at, logits| p.add(logits, ids[w.start + at + 1])).expect("a window runs");
     }
-    assert_eq!(windows * WINDOW, 16_384);
-    (loss / (windows * WINDOW) as f64).exp()
+    (p.value(), p.loss.n)
+}
+
+/// The definition, written out: exp of the mean of -ln softmax.
+#[test]
+fn perplexity_is_its_definition() {
+    let ids = &prose(&tokenizer())[..200];
+    let mut e = engine_for(WeightMode::AsStored, KvKind::Int8, 128);
+    let (mut loss, mut n) = (0.0, 0);
+    for start in [0, 64, 128] {
+        e.score(&ids[start..start + 64], 0, None, &mut |p, logits| {
+            let exps: Vec<f64> = logits.iter().map(|l| f64::from(*l).exp()).collect();
+            loss -= (exps[ids[start + p + 1] as usize] / exps.iter().sum::<f64>()).ln();
+            n += 1;
+        })
+        .expect("a window runs");
+    }
+    let (got, scored) = perplexity(&mut e, ids, 64);
+    assert_eq!((scored, n), (192, 192));
+    assert!((got / (loss / 192.0).exp() - 1.0).abs() < 1e-9, "{got}");
+}
+
+#[test]
+fn divergence_in_step_is_that_of_two_runs() {
+    let ids = &prose(&tokenizer())[..150];
+    let mut a =
+        engine(WeightMode::AsStored, EngineOptions { capacity: 256, chunk: 64, score_rows: 7, kv: KvKind::Q4_0, ..Default::default() });
+    let mut b = engine(WeightMode::AsStored, EngineOptions { capacity: 256, chunk: 50, score_rows: 64, ..Default::default() });
+    let mut rows: [Vec<Vec<f32>>; 2] = Default::default();
+    a.score(ids, 9, None, &mut |_, l| rows[0].push(l.to_vec())).expect("a text runs");
+    b.score(ids, 9, None, &mut |_, l| rows[1].push(l.to_vec())).expect("a text runs");
+    let (mut at, mut d) = (9, Divergence::default());
+    score_pair(&mut a, &mut b, ids, 9, &mut |p, x, y| {
+        assert_eq!(p, at);
+        assert!(x == rows[0][at - 9] && y == rows[1][at - 9], "position {p}");
+        d.add(y, x, ids[(p + 1) % ids.len()]);
+        at += 1;
+    })
+    .expect("a text runs twice");
+    assert_eq!(at, ids.len());
+    assert!(d.kl_mean.mean > 0.0 && d.quantiles([0.0])[0] >= 0.0);
 }
 
 /// True if every token of the answer is the most probable one.
@@ -82,7 +118,7 @@ fn items(e: &mut Engine<Cpu>, tok: &Tokenizer, file: &str, max_length: u64) -> V
 #[test]
 #[ignore = "minutes long"]
 fn prose_perplexity_is_the_references() {
-    let tok = tokenizer();
+    let ids = prose(&tokenizer());
     for (weights, kv, bounded) in [
         (WeightMode::DequantizedF32, KvKind::F32, true),
         (WeightMode::AsStored, KvKind::F16, true),
@@ -90,7 +126,8 @@ fn prose_perplexity_is_the_references() {
         (WeightMode::AsStored, KvKind::Q4_0, false),
         (WeightMode::AsStored, KvKind::K8V4, false),
     ] {
-        let ppl = perplexity(&mut engine_for(weights, kv, 2048), &tok);
+        let (ppl, scored) = perplexity(&mut engine_for(weights, kv, WINDOW), &ids, WINDOW);
+        assert_eq!(scored, 16_384);
         println!("{weights:?} {}: perplexity {ppl:.3}", kv.name());
         assert!(!bounded || (ppl / 128.5 - 1.0).abs() < 0.02, "{}: {ppl}", kv.name());
     }

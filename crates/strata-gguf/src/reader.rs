@@ -91,7 +91,15 @@ impl Gguf {
     /// # Errors
     /// As [`Gguf::open`]; also if the bytes are one shard of several.
     pub fn from_bytes(bytes: impl Into<Bytes>) -> Result<Gguf, GgufError> {
-        let (path, bytes) = (Path::new(MEMORY), bytes.into());
+        Gguf::from_memory(MEMORY, bytes)
+    }
+
+    /// [`Gguf::from_bytes`] of a model that messages and [`Gguf::path`] call `name`.
+    ///
+    /// # Errors
+    /// As [`Gguf::from_bytes`].
+    pub fn from_memory(name: impl AsRef<Path>, bytes: impl Into<Bytes>) -> Result<Gguf, GgufError> {
+        let (path, bytes) = (name.as_ref(), bytes.into());
         let header = checked(path, &bytes)?;
         if let Some(count) = header.metadata.get_opt::<u64>(COUNT_KEY)?.filter(|&n| n > 1) {
             return Err(GgufError::new(path, ErrorKind::SplitBytes { count }));

@@ -1,5 +1,6 @@
 //! Writes GGUF files, version 3: first the header of all tensors, then their bytes in one pass.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use strata_quant::DType;
@@ -41,6 +42,7 @@ pub struct GgufWriter {
     metadata: Metadata,
     alignment: u64,
     tensors: Vec<Planned>,
+    names: HashSet<String>,
 }
 
 impl GgufWriter {
@@ -54,7 +56,7 @@ impl GgufWriter {
             Some(n) if n.is_power_of_two() => n.into(),
             Some(n) => return Err(WriteError::Alignment(n)),
         };
-        Ok(Self { metadata, alignment, tensors: Vec::new() })
+        Ok(Self { metadata, alignment, tensors: Vec::new(), names: HashSet::new() })
     }
 
     /// Declares the next tensor: sizes fastest dimension first.
@@ -62,7 +64,7 @@ impl GgufWriter {
     /// # Errors
     /// The name is taken, or the shape is not one of whole blocks of a size that fits 64 bits.
     pub fn tensor(&mut self, name: &str, dtype: DType, dims: &[u64]) -> Result<(), WriteError> {
-        if self.tensors.iter().any(|t| t.name == name) {
+        if self.names.contains(name) {
             return Err(WriteError::DuplicateTensor { tensor: name.to_owned() });
         }
         if dims.len() > MAX_DIMS {
@@ -70,8 +72,15 @@ impl GgufWriter {
             return Err(Box::new(ErrorKind::DimCount { tensor, max: MAX_DIMS, found }).into());
         }
         let byte_len = tensor_bytes(name, dtype, dims).map_err(Box::new)?;
+        self.names.insert(name.to_owned());
         self.tensors.push(Planned { name: name.to_owned(), dtype, dims: dims.to_vec(), byte_len });
         Ok(())
+    }
+
+    /// Bytes of the whole file.
+    pub fn file_len(&self) -> u64 {
+        let data = self.tensors.iter().fold(0u64, |at, t| align_up(at.saturating_add(t.byte_len), self.alignment));
+        (self.head().len() as u64).saturating_add(data)
     }
 
     /// Writes the header; the tensors' bytes follow through the stream, in the order of declaration.
@@ -79,6 +88,12 @@ impl GgufWriter {
     /// # Errors
     /// Writing fails.
     pub fn begin<W: Write>(self, mut out: W) -> Result<TensorStream<W>, WriteError> {
+        out.write_all(&self.head())?;
+        Ok(TensorStream { out, alignment: self.alignment, tensors: self.tensors.into_iter(), current: None }.next())
+    }
+
+    /// Everything before the tensors' bytes.
+    fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
         head.extend(MAGIC);
         head.extend(VERSION.to_le_bytes());
@@ -99,8 +114,7 @@ impl GgufWriter {
             offset = align_up(offset.saturating_add(t.byte_len), self.alignment);
         }
         head.resize(align_up(head.len() as u64, self.alignment) as usize, 0);
-        out.write_all(&head)?;
-        Ok(TensorStream { out, alignment: self.alignment, tensors: self.tensors.into_iter(), current: None }.next())
+        head
     }
 }
 

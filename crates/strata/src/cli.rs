@@ -31,6 +31,12 @@ pub enum Command {
     Parity(ParityArgs),
     /// Times the kernels of a device
     Bench(BenchArgs),
+    /// How well a model predicts a text
+    Perplexity(crate::evaluate::PerplexityArgs),
+    /// How far a model's predictions are from another's
+    Kld(crate::evaluate::KldArgs),
+    /// Writes a synthetic model: random weights, any size
+    Synth(crate::synth::SynthArgs),
     /// The GPU kernels: list, resources, dispatch tables
     Kernels(KernelsArgs),
 }
@@ -233,7 +239,12 @@ pub struct TuneArgs {
 
 /// The command tree, with the defaults that differ from command to command.
 pub fn command() -> clap::Command {
-    Cli::command().mut_subcommand("chat", |c| {
+    // drafts play no part where every position's logits are wanted
+    let scoring = |c: clap::Command| {
+        let c = c.mut_arg("ctx", |a| a.help("Tokens of a window. Default: 2048"));
+        ["mtp", "spec", "spec_min_p", "mtp_dense"].into_iter().fold(c, |c, name| c.mut_arg(name, |a| a.hide(true)))
+    };
+    Cli::command().mut_subcommand("perplexity", scoring).mut_subcommand("kld", scoring).mut_subcommand("chat", |c| {
         c.mut_arg("n", |a| a.default_value(None::<&str>).help("Most tokens of an answer. Default: until the context is full"))
             .mut_arg("temp", |a| a.default_value("0.7"))
             .mut_arg("top_p", |a| a.default_value("0.95"))

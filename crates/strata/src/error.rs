@@ -31,6 +31,8 @@ pub enum CliError {
     #[error("{file}: key 'tokenizer.chat_template' is missing, expected a template ({hint})")]
     NoTemplate { file: String, hint: &'static str },
     #[error(transparent)]
+    Synth(#[from] strata_synth::SynthError),
+    #[error(transparent)]
     Gpu(#[from] strata_gpu::GpuError),
     #[error(transparent)]
     Stop(#[from] StopStringsError),
@@ -42,6 +44,8 @@ pub enum CliError {
     EmptyPrompt { source_name: String },
     #[error("{}: cannot read: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
+    #[error("{}: {error}", path.display())]
+    File { path: PathBuf, error: io::Error },
     #[error("standard output: cannot write: {0}")]
     Output(io::Error),
     #[error("standard input: cannot read: {0}")]

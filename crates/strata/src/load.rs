@@ -3,6 +3,7 @@
 use crate::error::CliError;
 use crate::progress;
 use crate::settings::{Act, EngineSettings, Spec};
+use crate::synth;
 use std::path::Path;
 use std::sync::Arc;
 use strata_cpu::backend::{Cpu, exp_in_place};
@@ -31,17 +32,20 @@ pub struct Loaded {
     template: Option<String>,
 }
 
-/// Opens a GGUF file, or the bundled model.
+/// Opens a GGUF file, makes a synthetic model (`synth:...`), or takes the bundled one.
 ///
 /// # Errors
-/// The file is not a well-formed GGUF file.
-pub fn open(path: Option<&Path>) -> Result<Gguf, GgufError> {
+/// The file is not a well-formed GGUF file, or there is no such synthetic model.
+pub fn open(path: Option<&Path>) -> Result<Gguf, CliError> {
     match path {
-        Some(p) => Gguf::open(p),
+        Some(p) => match synth::named(p) {
+            Some(recipe) => Ok(synth::open(recipe)?),
+            None => Ok(Gguf::open(p)?),
+        },
         #[cfg(feature = "bundled-model")]
-        None => Gguf::from_bytes(bytes::Bytes::from_static(BUNDLED)),
+        None => Ok(Gguf::from_bytes(bytes::Bytes::from_static(BUNDLED))?),
         #[cfg(not(feature = "bundled-model"))]
-        None => Gguf::open("models/refmodel-q8_0.gguf"),
+        None => Ok(Gguf::open("models/refmodel-q8_0.gguf")?),
     }
 }
 
@@ -137,6 +141,14 @@ impl Loaded {
     /// # Errors
     /// The weights do not fit the configuration, an option is out of range, or memory is short.
     pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<Engine<Cpu>, CliError> {
+        self.engine_for(s, capacity, 1)
+    }
+
+    /// [`Loaded::engine`] that may be asked for `score_rows` rows of logits at a time.
+    ///
+    /// # Errors
+    /// As [`Loaded::engine`].
+    pub fn engine_for(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<Engine<Cpu>, CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
         let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)), s.simd)?;
         let weights = match s.act {
@@ -157,7 +169,7 @@ impl Loaded {
             spec_min_p: s.spec_min_p,
             mtp_dense: s.mtp_dense,
             exp: exp_in_place(s.simd),
-            ..EngineOptions::default()
+            score_rows,
         };
         Ok(Engine::new(cpu, model, options)?)
     }

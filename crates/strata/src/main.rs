@@ -8,6 +8,7 @@ mod chat;
 mod cli;
 mod doctor;
 mod error;
+mod evaluate;
 mod generate;
 mod hash;
 mod inspect;
@@ -19,6 +20,7 @@ mod progress;
 mod prompt;
 mod run;
 mod settings;
+mod synth;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -36,6 +38,9 @@ fn main() -> ExitCode {
         cli::Command::Doctor(args) => doctor::run(&args, &matches),
         cli::Command::Parity(args) => parity::run(&args),
         cli::Command::Bench(args) => bench::run(&args),
+        cli::Command::Perplexity(args) => evaluate::perplexity(&args),
+        cli::Command::Kld(args) => evaluate::kld(&args),
+        cli::Command::Synth(args) => synth::run(&args),
         cli::Command::Kernels(args) => kernels::run(&args),
     };
     match result {

@@ -33,6 +33,23 @@ pub fn loading(name: &str, bytes: u64) -> Option<Line> {
     Some(line)
 }
 
+/// A bar over `all` bytes that are being written.
+pub fn bytes(all: u64) -> Line {
+    bar(all, "writing [{bar:32}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
+}
+
+/// A bar over `all` tokens that are being scored.
+pub fn tokens(all: u64) -> Line {
+    bar(all, "scoring [{bar:32}] {pos}/{len} tokens, {per_sec}, {eta} left")
+}
+
+impl Line {
+    /// So much is done.
+    pub fn set(&self, done: u64) {
+        self.0.set_position(done);
+    }
+}
+
 /// A bar over the tokens of a prompt, from its second chunk on.
 #[derive(Default)]
 pub struct Prompt(Option<Line>);

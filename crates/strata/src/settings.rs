@@ -57,7 +57,8 @@ impl Serialize for Spec {
 #[derive(Args, Clone, Debug, Serialize)]
 #[command(next_help_heading = "Model and engine")]
 pub struct EngineSettings {
-    /// GGUF file, or the first of a split model. Without it: the reference model that is part of this program
+    /// GGUF file, or the first of a split model, or synth:NAME:TYPE[,FIELD=N..] for random weights in memory. Without it: the
+    /// reference model that is part of this program
     #[arg(long, value_name = "FILE", env = "STRATA_MODEL")]
     pub model: Option<PathBuf>,
     /// GGUF file with the MTP block, for a model file that has none
@@ -248,7 +249,8 @@ pub fn values(group: &impl Serialize) -> Map<String, Value> {
     }
 }
 
-fn default_threads() -> usize {
+/// One thread for each core that this process may use.
+pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
@@ -260,7 +262,8 @@ fn spec_parser() -> impl Fn(&str) -> Result<Spec, String> + Clone + Send + Sync 
     }
 }
 
-fn kv_parser() -> impl TypedValueParser<Value = KvKind> {
+/// KV formats by name.
+pub fn kv_parser() -> impl TypedValueParser<Value = KvKind> {
     PossibleValuesParser::new(KvKind::ALL.map(KvKind::name)).try_map(|s| KvKind::from_name(&s).ok_or("no such format"))
 }
 

@@ -106,7 +106,7 @@ fn audits_of_nothing_fail_with_a_reason() {
 
 #[test]
 fn every_flag_is_documented() {
-    for command in ["run", "chat", "inspect", "tokenize", "doctor", "parity"] {
+    for command in ["run", "chat", "inspect", "tokenize", "doctor", "parity", "bench", "perplexity", "kld", "synth"] {
         let help = text(&[command, "--help"]);
         let lines: Vec<&str> = help.lines().collect();
         for (i, l) in lines.iter().enumerate().filter(|(_, l)| l.trim_start().starts_with('-') && !l.trim_start().starts_with("- ")) {
