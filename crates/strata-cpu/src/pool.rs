@@ -1,5 +1,6 @@
 //! A thread pool for the token path, its workers pinned if asked: spin, then park; no allocation a job.
 
+use crate::cores::{cores_from_here, stay_on};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -49,8 +50,8 @@ impl Pool {
         Pool::start(threads, |_| {})
     }
 
-    /// A pool whose workers stay on one core each, those after the caller's present one, where the system allows it
-    /// (Linux). The caller is left alone: threads that it starts later would inherit its place.
+    /// A pool whose workers stay on one core each, in the order of [`crate::cores`] after the caller's present one, where the
+    /// system allows it (Linux). The caller is left alone: threads that it starts later would inherit its place.
     pub fn pinned(threads: usize) -> Pool {
         let cores = cores_from_here();
         Pool::start(threads, move |worker| {
@@ -203,43 +204,6 @@ fn work(s: &Shared, worker: usize) {
         s.busy.fetch_sub(1, Ordering::Release);
     }
 }
-
-/// The cores that this thread may run on, beginning with the one it runs on now; empty if the system does not say.
-#[cfg(target_os = "linux")]
-fn cores_from_here() -> Vec<usize> {
-    // SAFETY: a set of cores is plain bits, and the size given is its own.
-    let (set, here) = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) != 0 {
-            return Vec::new();
-        }
-        (set, libc::sched_getcpu())
-    };
-    // SAFETY: every number is below the size of the set.
-    let mut cores: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect();
-    let at = cores.iter().position(|c| *c as i64 == i64::from(here)).unwrap_or(0);
-    cores.rotate_left(at);
-    cores
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cores_from_here() -> Vec<usize> {
-    Vec::new()
-}
-
-/// Keeps this thread on one core; a system that refuses leaves it where it is.
-#[cfg(target_os = "linux")]
-fn stay_on(core: usize) {
-    // SAFETY: `core` came out of such a set; the size given is the set's own.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn stay_on(_core: usize) {}
 
 /// Subnormals are kept: flush-to-zero and denormals-are-zero must be off (NUMERICS.md section 1).
 fn check_float_mode() {
