@@ -10,6 +10,8 @@ mod lookahead;
 mod machine;
 mod pages;
 mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod record;
 mod rows;
 mod sigbus;

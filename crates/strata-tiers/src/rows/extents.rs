@@ -76,7 +76,7 @@ mod tests {
                 for s in &starts[e.first..next] {
                     prop_assert!(*s >= e.offset && s + row as u64 <= e.offset + e.need as u64);
                 }
-                prop_assert!(i == 0 || all[i - 1].offset < e.offset);
+                prop_assert!(i == 0 || all[i - 1].offset <= e.offset);
             }
             prop_assert_eq!(next, starts.len());
         }
