@@ -76,8 +76,8 @@ fn thirty_two_gigabytes_hold_the_same_share_of_every_layer() {
     assert_eq!((p.resident[0], p.resident[47]), (239, 238));
     let resident = p.lines.iter().find(|l| l.item == "resident experts").unwrap();
     assert_eq!(resident.reason, "the first 238 or 239 of a layer: what fits into 32.0 GiB beside the rest; locked");
-    // the others of ten a layer, half of them from the page cache at best
-    assert!(p.streamed_per_token > 580 * MIB && p.streamed_per_token < 620 * MIB, "{}", p.streamed_per_token);
+    // of ten experts a layer, those that are not resident
+    assert!((590_000_000..606_000_000).contains(&p.streamed_per_token), "{}", p.streamed_per_token);
     assert!(p.disk_per_token < p.streamed_per_token && p.disk_per_token > p.streamed_per_token * 9 / 10);
 }
 

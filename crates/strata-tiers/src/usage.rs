@@ -42,9 +42,10 @@ mod tests {
     #[test]
     fn memory_that_is_touched_is_counted() {
         let before = usage();
-        let v = std::hint::black_box(vec![1u8; 64 << 20]);
+        // other tests come and go meanwhile: half of it must show
+        let v = std::hint::black_box(vec![1u8; 256 << 20]);
         let after = usage();
-        assert!(before.anonymous > 0 && after.anonymous >= before.anonymous + (60 << 20), "{before:?} {after:?}");
-        assert_eq!(v.len(), 64 << 20);
+        assert!(before.anonymous > 0 && after.anonymous >= before.anonymous + (128 << 20), "{before:?} {after:?}");
+        assert_eq!(v.len(), 256 << 20);
     }
 }
