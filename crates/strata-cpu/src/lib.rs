@@ -7,3 +7,4 @@ pub mod parity;
 pub mod pool;
 pub mod qsa;
 pub mod simd;
+pub mod sizes;

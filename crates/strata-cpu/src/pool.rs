@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use thiserror::Error;
 
 /// A job: `call(task, worker)` for every task number. Erased so that the pool needs no allocation.
 #[derive(Clone, Copy)]
@@ -36,6 +37,16 @@ unsafe impl Send for Shared {}
 /// Rounds of spinning before a thread parks (some tens of microseconds).
 const SPINS: usize = 4_000;
 
+/// Why there is no pool.
+#[derive(Debug, Error)]
+#[error("cannot start thread {number} of {threads}: {cause}")]
+pub struct PoolError {
+    /// The thread that did not start, counted from 1, the caller.
+    pub number: usize,
+    pub threads: usize,
+    pub cause: std::io::Error,
+}
+
 /// A fixed set of threads; the caller is worker 0.
 pub struct Pool {
     shared: Arc<Shared>,
@@ -45,14 +56,20 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `threads` in all (at least 1), the caller included, wherever the system puts them.
+    /// A pool of `threads` in all (at least 1), the caller included, wherever the system puts them: for tests and suites.
+    ///
+    /// # Panics
+    /// If the system does not start the threads; [`Pool::pinned`] gives an error.
     pub fn new(threads: usize) -> Pool {
-        Pool::start(threads, |_| {})
+        Pool::start(threads, |_| {}).unwrap_or_else(|e| panic!("{e}"))
     }
 
     /// A pool whose workers stay on one core each, in the order of [`crate::cores`] after the caller's present one, where the
     /// system allows it (Linux). The caller is left alone: threads that it starts later would inherit its place.
-    pub fn pinned(threads: usize) -> Pool {
+    ///
+    /// # Errors
+    /// The system does not start that many threads.
+    pub fn pinned(threads: usize) -> Result<Pool, PoolError> {
         let cores = cores_from_here();
         Pool::start(threads, move |worker| {
             if !cores.is_empty() {
@@ -62,7 +79,7 @@ impl Pool {
     }
 
     /// A pool whose workers call `place(worker)` first.
-    fn start(threads: usize, place: impl Fn(usize) + Clone + Send + 'static) -> Pool {
+    fn start(threads: usize, place: impl Fn(usize) + Clone + Send + 'static) -> Result<Pool, PoolError> {
         let shared = Arc::new(Shared {
             epoch: AtomicUsize::new(0),
             job: UnsafeCell::new(None),
@@ -73,22 +90,20 @@ impl Pool {
             sleepers: Mutex::new(0),
             wake: Condvar::new(),
         });
-        let workers = (1..threads.max(1))
-            .map(|worker| {
-                let shared = Arc::clone(&shared);
-                let place = place.clone();
-                std::thread::Builder::new()
-                    .name(format!("strata-{worker}"))
-                    .spawn(move || {
-                        place(worker);
-                        check_float_mode();
-                        work(&shared, worker);
-                    })
-                    .expect("the system can start a thread")
-            })
-            .collect();
         check_float_mode();
-        Pool { shared, workers, running: Mutex::new(()) }
+        // dropped on the way out, it stops the threads that did start
+        let mut pool = Pool { shared, workers: Vec::new(), running: Mutex::new(()) };
+        for worker in 1..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            let place = place.clone();
+            let thread = std::thread::Builder::new().name(format!("strata-{worker}")).spawn(move || {
+                place(worker);
+                check_float_mode();
+                work(&shared, worker);
+            });
+            pool.workers.push(thread.map_err(|cause| PoolError { number: worker + 1, threads, cause })?);
+        }
+        Ok(pool)
     }
 
     /// Threads that take part in a job.
@@ -262,7 +277,7 @@ mod tests {
 
     #[test]
     fn pinned_workers_do_the_same_work() {
-        let pool = Pool::pinned(3);
+        let pool = Pool::pinned(3).unwrap();
         let n = AtomicU64::new(0);
         for _ in 0..20 {
             pool.run(9, &|t, _| {

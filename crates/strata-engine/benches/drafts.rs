@@ -43,7 +43,7 @@ fn main() {
     let pieces: Vec<Vec<u32>> = prose.chunks_exact(prose.len() / PIECES).take(PIECES).map(|c| c[..256].to_vec()).collect();
 
     let make = |length: &str| {
-        let cpu = Cpu::new(Arc::new(Pool::pinned(threads)), Simd::best()).expect("the CPU has its best level");
+        let cpu = Cpu::new(Arc::new(Pool::pinned(threads).expect("threads start")), Simd::best()).expect("the CPU has its best level");
         let model = Model::bind(&cpu, &gguf, None, ModelOptions::default()).expect("the model binds");
         let (spec, spec_auto) = if length == "auto" { (6, true) } else { (length.parse().expect("a length is auto or a number"), false) };
         let options = EngineOptions { capacity: 2048, spec, spec_auto, exp: exp_in_place(Simd::best()), ..EngineOptions::default() };

@@ -127,6 +127,12 @@ impl<B: Backend> Engine<B> {
         self.stats
     }
 
+    /// Bytes of host memory that are not buffers of the backend: logits, sampler, token history, position tables.
+    pub fn host_bytes(&self) -> u64 {
+        let tokens = self.history.bytes() + self.sampler.bytes() + size_of::<TokenLogprob>() * self.top.capacity();
+        (tokens + 4 * (self.logits.capacity() + self.window.capacity())) as u64 + self.scratch.host_bytes()
+    }
+
     /// Takes the engine apart, to make another with other options of the same model.
     pub fn into_parts(self) -> (B, Model<B>) {
         (self.backend, self.model)

@@ -4,10 +4,11 @@ use crate::config::{Config, LayerKind};
 use crate::error::BindError;
 use crate::gdn::{Gdn, GdnState};
 use crate::hyper::Hyper;
-use crate::moe::Moe;
+use crate::moe::{Ahead, Moe};
 use crate::observer::Observer;
 use crate::qsa::Qsa;
 use crate::scratch::Scratch;
+use crate::storage::StorageError;
 use crate::weights::Binder;
 use strata_ops::backend::Backend;
 
@@ -45,6 +46,9 @@ impl<B: Backend> Block<B> {
     }
 
     /// Carries `n` rows of `s.r`, at positions `first..`, through the layer.
+    ///
+    /// # Errors
+    /// Weights that are used for the first time and are not finite.
     #[allow(clippy::too_many_arguments)]
     pub fn forward(
         &self,
@@ -57,7 +61,8 @@ impl<B: Backend> Block<B> {
         n: usize,
         commit: bool,
         observer: &mut Option<&mut dyn Observer>,
-    ) {
+        ahead: &Ahead<'_, B>,
+    ) -> Result<(), StorageError> {
         self.attn_hyper.read(b, c, &s.r, n, &mut s.hyper);
         match (&self.mixer, state) {
             (Mixer::Gdn(g), LayerState::Gdn(st)) => g.forward(b, c, s, st, n, commit),
@@ -66,7 +71,8 @@ impl<B: Backend> Block<B> {
         }
         b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
         self.ffn_hyper.read(b, c, &s.r, n, &mut s.hyper);
-        self.moe.forward(b, c, s, layer, first, n, observer);
+        self.moe.forward(b, c, s, layer, first, n, observer, ahead)?;
         b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong when a model is bound or run.
 
+use crate::storage::StorageError;
 use strata_gguf::GgufError;
 use strata_ops::backend::OpError;
 use strata_quant::DType;
@@ -12,6 +13,8 @@ pub enum BindError {
     Gguf(#[from] GgufError),
     #[error(transparent)]
     Op(#[from] OpError),
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     #[error("{file}: general.architecture: expected qwen4exp, found {found}")]
     Architecture { file: String, found: String },
     #[error("{file}: {key}: expected {expected}, found {found}")]
@@ -39,4 +42,6 @@ pub enum ForwardError {
     TooManyRows { found: usize, limit: usize },
     #[error("a value that is not finite appeared in {place}")]
     NotFinite { place: String },
+    #[error(transparent)]
+    Storage(#[from] StorageError),
 }

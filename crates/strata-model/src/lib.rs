@@ -16,6 +16,8 @@ mod observer;
 mod qsa;
 mod scratch;
 mod sequence;
+mod storage;
+mod unseen;
 mod weights;
 
 pub use config::{Config, LayerKind, NgramConfig};
@@ -26,4 +28,5 @@ pub use ngram::NgramHash;
 pub use observer::Observer;
 pub use scratch::{Limits, Scratch};
 pub use sequence::{MtpSequence, Sequence};
+pub use storage::{ExpertWatch, Mapped, RowReader, StackBytes, Storage, StorageError};
 pub use weights::WeightMode;

@@ -4,12 +4,15 @@ use crate::block::Block;
 use crate::config::Config;
 use crate::error::{BindError, ForwardError};
 use crate::hyper::Hyper;
+use crate::moe::Ahead;
 use crate::mtp::Mtp;
 use crate::ngram::{Ngram, NgramHash};
 use crate::observer::Observer;
 use crate::scratch::{Scratch, check_call, check_ids};
 use crate::sequence::Sequence;
+use crate::storage::{ExpertWatch, Mapped, Storage};
 use crate::weights::{Binder, WeightMode};
+use std::sync::Arc;
 use strata_gguf::Gguf;
 use strata_ops::backend::Backend;
 
@@ -38,16 +41,29 @@ pub struct Model<B: Backend> {
     pub(crate) final_mixer: Hyper<B>,
     pub(crate) output: B::Matrix,
     pub(crate) mtp: Option<Mtp<B>>,
+    pub(crate) watch: Option<Arc<dyn ExpertWatch>>,
 }
 
 impl<B: Backend> Model<B> {
-    /// Binds the trunk in `gguf`, and the MTP block from `mtp` or, without it, from `gguf` if that holds one.
+    /// Binds the trunk in `gguf`, and the MTP block from `mtp` or, without it, from `gguf` if that holds one. Every weight
+    /// stays where its file is mapped.
+    ///
+    /// # Errors
+    /// A tensor is missing, has another shape, or holds a scale that is not finite.
     pub fn bind(b: &B, gguf: &Gguf, mtp: Option<&Gguf>, options: ModelOptions) -> Result<Model<B>, BindError> {
+        Model::bind_in(b, gguf, mtp, options, &Mapped)
+    }
+
+    /// [`Model::bind`] with the weights where `storage` puts them.
+    ///
+    /// # Errors
+    /// As [`Model::bind`], or the storage cannot read what it must.
+    pub fn bind_in(b: &B, gguf: &Gguf, mtp: Option<&Gguf>, options: ModelOptions, storage: &dyn Storage) -> Result<Model<B>, BindError> {
         let vocab = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied()).unwrap_or(1) as usize;
         let config = Config::from_gguf(gguf, vocab)?;
         let c = &config;
-        let w = Binder::new(b, gguf, options.weights);
-        let (embedding, _) = w.table("token_embd.weight", c.hidden, 1)?;
+        let w = Binder::new(b, gguf, options.weights, storage);
+        let embedding = w.table("token_embd.weight", c.hidden, 1)?;
         let tied = !w.has("output.weight");
         let output = w.matrix(if tied { "token_embd.weight" } else { "output.weight" }, c.vocab, c.hidden)?;
         let blocks = (0..c.layers.len()).map(|i| Block::bind(&w, c, i, c.layers[i], false)).collect::<Result<Vec<_>, _>>()?;
@@ -61,10 +77,10 @@ impl<B: Backend> Model<B> {
         };
         w.finish(|name| c.has_mtp && name.starts_with(&prefix))?;
         let mtp = match (options.mtp, mtp) {
-            (true, Some(g)) => Some(bind_mtp_file(b, c, g, options)?),
+            (true, Some(g)) => Some(bind_mtp_file(b, c, g, options, storage)?),
             _ => own,
         };
-        Ok(Model { embedding, ngram, blocks, final_mixer, output, mtp, config })
+        Ok(Model { embedding, ngram, blocks, final_mixer, output, mtp, config, watch: storage.watch() })
     }
 
     pub fn config(&self) -> &Config {
@@ -110,6 +126,7 @@ impl<B: Backend> Model<B> {
             return Err(ForwardError::ContextFull { needed: first + n, capacity: seq.capacity });
         }
         check_ids(c, first, tokens)?;
+        s.rope.grow(first + n);
 
         for (id, t) in s.row_ids.iter_mut().zip(tokens) {
             *id = u64::from(*t);
@@ -118,6 +135,7 @@ impl<B: Backend> Model<B> {
         b.spread(&s.embedding, n, c.streams, c.hidden, &mut s.r);
         if let (Some(g), Some(x), Some(p)) = (&self.ngram, &mut s.ngram, &c.ngram) {
             ngram_rows(&g.hash, &seq.tail, tokens, p.heads(), &mut x.rows);
+            g.request(&x.rows[..n * p.heads()]);
             if let Some(o) = &mut observer {
                 x.rows.chunks_exact(p.heads()).take(n).enumerate().for_each(|(i, r)| o.ngram_rows(first + i, r));
             }
@@ -126,9 +144,10 @@ impl<B: Backend> Model<B> {
             if let (Some(g), Some(p), Some(st)) = (&self.ngram, &c.ngram, &mut seq.ngram)
                 && p.layer == i
             {
-                g.forward(b, c, p, s, st, n, commit);
+                g.forward(b, c, p, s, st, n, commit)?;
             }
-            block.forward(b, c, s, &mut seq.layers[i], i, first, n, commit, &mut observer);
+            let ahead = Ahead { watch: self.watch.as_deref(), next: self.blocks.get(i + 1).map(|x| &x.moe.router) };
+            block.forward(b, c, s, &mut seq.layers[i], i, first, n, commit, &mut observer, &ahead)?;
             if let Some(o) = &mut observer {
                 let mut wide = vec![0.0; n * c.wide()];
                 b.read(&s.r, 0, &mut wide);
@@ -195,7 +214,13 @@ fn ngram_rows(hash: &NgramHash, tail: &[u32], tokens: &[u32], heads: usize, rows
 }
 
 /// Binds the MTP block of a file of its own.
-fn bind_mtp_file<B: Backend>(b: &B, trunk: &Config, gguf: &Gguf, options: ModelOptions) -> Result<Mtp<B>, BindError> {
+fn bind_mtp_file<B: Backend>(
+    b: &B,
+    trunk: &Config,
+    gguf: &Gguf,
+    options: ModelOptions,
+    storage: &dyn Storage,
+) -> Result<Mtp<B>, BindError> {
     let c = Config::from_gguf(gguf, trunk.vocab)?;
     if !c.has_mtp {
         return Err(BindError::NoMtp { file: gguf.path().display().to_string() });
@@ -224,7 +249,7 @@ fn bind_mtp_file<B: Backend>(b: &B, trunk: &Config, gguf: &Gguf, options: ModelO
             format!("{} of {}", c.experts, c.expert_width),
         ));
     }
-    let w = Binder::new(b, gguf, options.weights);
+    let w = Binder::new(b, gguf, options.weights, storage);
     let index = trunk.layers.len();
     let mtp = Mtp::bind(&w, trunk, index, options.mtp_dense, true)?;
     // a combined file used beside another trunk: its trunk tensors are of no interest

@@ -5,6 +5,7 @@ use crate::config::{Config, LayerKind};
 use crate::error::{BindError, ForwardError};
 use crate::hyper::Hyper;
 use crate::model::Model;
+use crate::moe::Ahead;
 use crate::scratch::{Scratch, check_call, check_ids};
 use crate::sequence::MtpSequence;
 use crate::weights::Binder;
@@ -41,7 +42,7 @@ impl<B: Backend> Mtp<B> {
             project: w.matrix(&name("eh_proj"), c.hidden, 2 * c.hidden)?,
             block: Block::bind(w, c, block, LayerKind::Qsa, dense)?,
             mixer: Hyper::bind(w, c, mixer_prefix, false)?,
-            table: if w.has(table_name) { Some(w.table(table_name, c.hidden, c.vocab as u64)?.0) } else { None },
+            table: if w.has(table_name) { Some(w.table(table_name, c.hidden, c.vocab as u64)?) } else { None },
             head: if w.has(head_name) { Some(w.matrix(head_name, c.vocab, c.hidden)?) } else { None },
         })
     }
@@ -59,6 +60,7 @@ impl<B: Backend> Model<B> {
         let first = seq.len(b);
         check_call(&s.limits, first, n)?;
         check_ids(c, first + 1, next)?;
+        s.rope.grow(first + n);
         for (id, t) in s.row_ids.iter_mut().zip(next) {
             *id = u64::from(*t);
         }
@@ -70,7 +72,8 @@ impl<B: Backend> Model<B> {
             b.prepare(&x.joined, n * c.streams, &mut x.joined_acts);
             b.matmul(&x.joined_acts, n * c.streams, &mut [(&m.project, &mut s.r)]);
         }
-        m.block.forward(b, c, s, &mut seq.state, c.layers.len(), first, n, true, &mut None);
+        let ahead = Ahead { watch: self.watch.as_deref(), next: None };
+        m.block.forward(b, c, s, &mut seq.state, c.layers.len(), first, n, true, &mut None, &ahead)?;
         if !b.all_finite(&s.r, n * c.wide()) {
             return Err(ForwardError::NotFinite { place: "the MTP block".into() });
         }

@@ -3,7 +3,9 @@
 use crate::config::{Config, NgramConfig};
 use crate::error::BindError;
 use crate::scratch::Scratch;
+use crate::storage::{RowReader, StorageError};
 use crate::weights::Binder;
+use std::sync::{Mutex, PoisonError};
 use strata_ops::backend::{Backend, OpError};
 use strata_ops::conv::state_rows;
 
@@ -42,6 +44,12 @@ impl NgramHash {
     }
 }
 
+/// The table: bound, or read row by row.
+enum Rows<B: Backend> {
+    Bound(B::Table),
+    Read(Mutex<Box<dyn RowReader>>),
+}
+
 /// Weights of the module.
 pub struct Ngram<B: Backend> {
     pub(crate) key: B::Matrix,
@@ -50,7 +58,7 @@ pub struct Ngram<B: Backend> {
     norm_query: B::Buf,
     norm_conv: B::Buf,
     conv: B::Buf,
-    table: B::Table,
+    table: Rows<B>,
     pub(crate) hash: NgramHash,
 }
 
@@ -86,6 +94,8 @@ impl<B: Backend> NgramState<B> {
 pub struct NgramScratch<B: Backend> {
     /// Table rows of every token of the call.
     pub rows: Vec<u64>,
+    /// Values of rows that were read.
+    read: Vec<f32>,
     embedding: B::Buf,
     acts: B::Acts,
     key: B::Buf,
@@ -98,9 +108,18 @@ pub struct NgramScratch<B: Backend> {
 }
 
 impl<B: Backend> NgramScratch<B> {
+    /// Bytes of host memory beside the buffers of the backend.
+    pub fn host_bytes(&self) -> u64 {
+        (8 * self.rows.capacity() + 4 * self.read.capacity()) as u64
+    }
+
     pub fn new(b: &B, c: &Config, p: &NgramConfig, weights: &Ngram<B>, rows: usize) -> Result<Self, OpError> {
         Ok(NgramScratch {
             rows: vec![0; rows * p.heads()],
+            read: match weights.table {
+                Rows::Bound(_) => Vec::new(),
+                Rows::Read(_) => vec![0.0; rows * p.embedding()],
+            },
             embedding: b.buf(rows * p.embedding(), "n-gram embeddings")?,
             acts: b.acts(2 * rows, p.embedding(), &[&weights.key, &weights.value], "n-gram embeddings")?,
             key: b.buf(2 * rows * c.wide(), "n-gram keys")?,
@@ -125,21 +144,51 @@ impl<B: Backend> Ngram<B> {
             norm_query: w.vector(&name("norm_query"), c.wide())?,
             norm_conv: w.vector(&name("norm_conv"), c.wide())?,
             conv: w.taps(&name("conv1d"), p.conv_taps, c.wide())?,
-            table: w.table("per_layer_token_embd.weight", p.row_width, rows)?.0,
+            table: match w.rows("per_layer_token_embd.weight", p.row_width, rows, p.heads())? {
+                Ok(reader) => Rows::Read(Mutex::new(reader)),
+                Err(table) => Rows::Bound(table),
+            },
             hash: NgramHash::new(p.clone()),
         })
     }
 
+    /// Says which table rows [`Ngram::forward`] will need, so that they are on their way while other layers run.
+    pub fn request(&self, rows: &[u64]) {
+        if let Rows::Read(reader) = &self.table {
+            reader.lock().unwrap_or_else(PoisonError::into_inner).request(rows);
+        }
+    }
+
     /// Adds the module's output to the residual `s.r`, `n` rows, whose table rows are in `s.ngram`.
+    ///
+    /// # Errors
+    /// A table row that cannot be read or is not finite.
     #[allow(clippy::too_many_arguments)]
-    pub fn forward(&self, b: &B, c: &Config, p: &NgramConfig, s: &mut Scratch<B>, st: &mut NgramState<B>, n: usize, commit: bool) {
-        let Some(g) = &mut s.ngram else { return };
+    pub fn forward(
+        &self,
+        b: &B,
+        c: &Config,
+        p: &NgramConfig,
+        s: &mut Scratch<B>,
+        st: &mut NgramState<B>,
+        n: usize,
+        commit: bool,
+    ) -> Result<(), StorageError> {
+        let Some(g) = &mut s.ngram else { return Ok(()) };
         let NgramState { conv, pending } = st;
         let normed = match pending {
             Some(x) if !commit => x,
             _ => &mut g.normed,
         };
-        b.gather(&self.table, &g.rows[..n * p.heads()], &mut g.embedding);
+        let rows = &g.rows[..n * p.heads()];
+        match &self.table {
+            Rows::Bound(table) => b.gather(table, rows, &mut g.embedding),
+            Rows::Read(reader) => {
+                let values = &mut g.read[..n * p.embedding()];
+                reader.lock().unwrap_or_else(PoisonError::into_inner).collect(rows, values)?;
+                b.write(&mut g.embedding, 0, values);
+            }
+        }
         // two orders: this one value reaches every stream of every later layer (NUMERICS.md section 2)
         b.prepare_two_orders(&g.embedding, n, &mut g.acts);
         b.matmul(&g.acts, 2 * n, &mut [(&self.key, &mut g.key), (&self.value, &mut g.value)]);
@@ -154,6 +203,7 @@ impl<B: Backend> Ngram<B> {
             b.conv_advance(conv, normed, c.wide(), n);
         }
         b.ple_add(&mut s.r, &g.gated, &g.conv, n * c.wide());
+        Ok(())
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Scratch<B: Backend> {
     pub(crate) attn_acts: B::Acts,
     pub(crate) router_logits: B::Buf,
     pub(crate) routes: Routes,
+    /// The experts that the next layer is guessed to take.
+    pub(crate) guess: Routes,
     pub(crate) shared_router: B::Buf,
     pub(crate) shared_gate: B::Buf,
     pub(crate) shared_up: B::Buf,
@@ -106,15 +108,12 @@ impl<B: Backend> Scratch<B> {
         }
         let g = c.qsa;
         let buf = |width: usize, what: &str| b.buf(rows * width, what);
-        // a context too long for memory is an error here: the table itself has no way to give one
-        let table = limits.capacity.saturating_mul(c.rope_dims);
-        let too_long = |_| OpError::OutOfMemory { what: "RoPE tables".into(), bytes: table as u128 * 4 };
-        Vec::<f32>::new().try_reserve_exact(table).map_err(too_long)?;
+        let too_long = |_| OpError::OutOfMemory { what: "RoPE tables".into(), bytes: limits.capacity as u128 * c.rope_dims as u128 * 4 };
         // the biggest hidden layer of any block's experts
         let stacks = &blocks[0].moe.stacks;
         Ok(Scratch {
             limits,
-            rope: RopeTable::new(limits.capacity, c.rope_dims, c.rope_theta, c.rope_scaling),
+            rope: RopeTable::growing(limits.capacity, c.rope_dims, c.rope_theta, c.rope_scaling).map_err(too_long)?,
             r: buf(c.wide(), "residual")?,
             embedding: buf(c.hidden, "embeddings")?,
             row_ids: vec![0; rows],
@@ -142,6 +141,7 @@ impl<B: Backend> Scratch<B> {
             attn_acts: b.acts(rows, g.heads * g.head_dim, &attn, "attention output")?,
             router_logits: buf(c.experts, "router logits")?,
             routes: Routes::new(rows, c.experts_used),
+            guess: Routes::new(rows, c.experts_used),
             shared_router: buf(1, "shared expert gate")?,
             shared_gate: buf(c.shared_width, "shared expert")?,
             shared_up: buf(c.shared_width, "shared expert")?,
@@ -168,6 +168,13 @@ impl<B: Backend> Scratch<B> {
                 None => None,
             },
         })
+    }
+
+    /// Bytes of host memory beside the buffers of the backend, once the whole context is in use.
+    pub fn host_bytes(&self) -> u64 {
+        let rope = 4 * self.rope.dims() * self.limits.capacity;
+        let rows = 8 * self.row_ids.capacity() + 8 * (self.routes.ids.capacity() + self.guess.ids.capacity());
+        (rope + rows) as u64 + self.ngram.as_ref().map_or(0, NgramScratch::host_bytes)
     }
 
     /// The wide residual of the last forward call.

@@ -1,4 +1,6 @@
-//! Rotary position embedding: tables built once on the host, and the rotation.
+//! Rotary position embedding: tables built on the host, and the rotation.
+
+use std::collections::TryReserveError;
 
 /// How positions are stretched beyond the trained context (`rope.scaling.*` in GGUF).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,10 +24,15 @@ pub enum RopeScaling {
 /// cos and sin of every position, `[positions, dims / 2]` each.
 #[derive(Clone, Debug)]
 pub struct RopeTable {
-    half: usize,
+    inv_freq: Vec<f32>,
+    attention_factor: f32,
+    capacity: usize,
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
+
+/// Positions that a table grows by, at least: growing costs nothing that is felt, token by token too.
+const GROWTH: usize = 64;
 
 impl RopeTable {
     /// Tables for positions `0..positions`, `dims` rotated dimensions of base `theta`.
@@ -33,29 +40,55 @@ impl RopeTable {
     /// The angle is `f32(pos) * inv_freq`, each rounded to `f32`; its cos and sin are taken in `f64` by `libm`,
     /// multiplied by the attention factor (1 without YaRN) and rounded to `f32`.
     pub fn new(positions: usize, dims: usize, theta: f32, scaling: RopeScaling) -> RopeTable {
+        let mut table = RopeTable::growing(positions, dims, theta, scaling).unwrap_or_else(|e| panic!("{positions} positions: {e}"));
+        table.grow(positions);
+        table
+    }
+
+    /// An empty table with the memory for positions `0..capacity`, which [`RopeTable::grow`] fills as they are needed: the
+    /// functions of a million positions take ten seconds.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn growing(capacity: usize, dims: usize, theta: f32, scaling: RopeScaling) -> Result<RopeTable, TryReserveError> {
         let (inv_freq, attention_factor) = inverse_frequencies(dims, theta, scaling);
-        let half = dims / 2;
-        let mut cos = Vec::with_capacity(positions * half);
-        let mut sin = Vec::with_capacity(positions * half);
-        for pos in 0..positions {
-            for f in &inv_freq {
+        let (mut cos, mut sin) = (Vec::new(), Vec::new());
+        let values = capacity.saturating_mul(inv_freq.len());
+        cos.try_reserve_exact(values)?;
+        sin.try_reserve_exact(values)?;
+        Ok(RopeTable { inv_freq, attention_factor, capacity, cos, sin })
+    }
+
+    /// Fills the table up to `positions` and some more, its capacity at most. Allocates nothing.
+    pub fn grow(&mut self, positions: usize) {
+        let held = self.positions();
+        if positions <= held {
+            return;
+        }
+        for pos in held..positions.next_multiple_of(GROWTH).min(self.capacity) {
+            for f in &self.inv_freq {
                 let angle = f64::from(pos as f32 * f);
-                cos.push(libm::cos(angle) as f32 * attention_factor);
-                sin.push(libm::sin(angle) as f32 * attention_factor);
+                self.cos.push(libm::cos(angle) as f32 * self.attention_factor);
+                self.sin.push(libm::sin(angle) as f32 * self.attention_factor);
             }
         }
-        RopeTable { half, cos, sin }
+    }
+
+    /// Rotated dimensions: values a position, cos and sin together.
+    pub fn dims(&self) -> usize {
+        2 * self.inv_freq.len()
     }
 
     /// Positions the table holds.
     pub fn positions(&self) -> usize {
-        self.cos.len() / self.half.max(1)
+        self.cos.len() / self.inv_freq.len().max(1)
     }
 
     /// cos and sin of one position, `dims / 2` each.
     #[inline(always)]
     pub fn at(&self, pos: usize) -> (&[f32], &[f32]) {
-        let r = pos * self.half..(pos + 1) * self.half;
+        let half = self.inv_freq.len();
+        let r = pos * half..(pos + 1) * half;
         (&self.cos[r.clone()], &self.sin[r])
     }
 }
@@ -102,5 +135,30 @@ pub fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32]) {
         let (x, y) = (*a, *b);
         *a = x * c - y * s;
         *b = y * c + x * s;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_grows_is_the_whole_one() {
+        let yarn = RopeScaling::Yarn { factor: 4.0, original_context: 32, beta_fast: 32.0, beta_slow: 1.0, attention_factor: None };
+        let whole = RopeTable::new(301, 64, 1e7, yarn);
+        let mut grown = RopeTable::growing(301, 64, 1e7, yarn).unwrap();
+        let (cos, sin) = (grown.cos.capacity(), grown.sin.capacity());
+        for to in [1, 2, 64, 65, 200, 301] {
+            grown.grow(to);
+            assert!((to..to + GROWTH).contains(&grown.positions()), "{to}");
+            for pos in 0..grown.positions() {
+                let (a, b) = (grown.at(pos), whole.at(pos));
+                let bits = |x: &[f32]| x.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                assert_eq!((bits(a.0), bits(a.1)), (bits(b.0), bits(b.1)), "{pos}");
+            }
+        }
+        assert_eq!(grown.positions(), 301);
+        assert_eq!((grown.cos.capacity(), grown.sin.capacity()), (cos, sin), "nothing was allocated");
+        assert!(RopeTable::growing(usize::MAX, 64, 1e7, yarn).is_err());
     }
 }

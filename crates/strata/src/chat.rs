@@ -4,7 +4,7 @@ use crate::cli::ChatArgs;
 use crate::error::CliError;
 use crate::generate::{Answer, Finish, Limits, Watch, generate};
 use crate::load::Loaded;
-use crate::{output, progress, prompt};
+use crate::{memory, output, progress, prompt};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use serde_json::{Value, json};
@@ -17,9 +17,10 @@ use strata_cpu::backend::Cpu;
 use strata_engine::sampler::SamplingParams;
 use strata_engine::{Engine, EngineError};
 use strata_text::ChatTemplate;
+use strata_tiers::Tiers;
 
 /// The context without `--ctx`, where the model has that much.
-const CONTEXT: usize = 32_768;
+pub const CONTEXT: usize = 32_768;
 /// Bytes of one line of input.
 const MAX_LINE: u64 = 4 << 20;
 /// What ends the thinking of models that do.
@@ -42,8 +43,9 @@ pub fn run(args: ChatArgs) -> Result<ExitCode, CliError> {
     let template = model.template("`strata run --raw` needs none")?;
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(CONTEXT));
     let stop = CtrlC::install()?;
-    let engine = model.engine(&args.engine, capacity)?;
-    let mut chat = Chat { model: &model, template, engine, params, capacity, messages: Vec::new(), think: args.think, args: &args, stop };
+    let (engine, tiers) = model.engine(&args.engine, capacity)?;
+    let mut chat =
+        Chat { model: &model, template, engine, tiers, params, capacity, messages: Vec::new(), think: args.think, args: &args, stop };
     chat.reset();
     let mut input = Input::new()?;
     if input.is_terminal() {
@@ -76,6 +78,7 @@ struct Chat<'a> {
     model: &'a Loaded,
     template: ChatTemplate,
     engine: Engine<Cpu>,
+    tiers: Tiers,
     params: SamplingParams,
     capacity: usize,
     messages: Vec<Value>,
@@ -131,6 +134,7 @@ impl Chat<'_> {
         }
         if self.args.stats {
             output::note(&output::statistics(ids.len(), &answer));
+            memory::line(&self.tiers).iter().for_each(|l| output::note(l));
         }
         Ok(answer)
     }

@@ -3,7 +3,7 @@
 use crate::cli::DoctorArgs;
 use crate::error::CliError;
 use crate::load::Loaded;
-use crate::{output, settings};
+use crate::{memory, output, settings};
 use clap::ArgMatches;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -36,6 +36,9 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
     values.extend(settings::values(&args.sampling));
     let settings = settings::report("doctor", matches, &values);
     let level = args.engine.simd.name();
+    let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
+    let facts = model.facts(&args.engine, capacity, 1)?;
+    let plan = strata_tiers::plan(&facts);
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "cpu": {
@@ -52,12 +55,13 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
         "ops": OPS.iter().map(|(name, suite)| json!({"ops": name, "level": level, "exact": true, "parity": suite})).collect::<Vec<_>>(),
         "gpu": gpu(),
         "model": sizes(&model),
+        "plan": memory::plan_json(&facts, &plan),
         "settings": settings,
     });
     if args.json {
         output::print_json(&report)?
     } else {
-        output::print(&as_text(&report))?
+        output::print(&as_text(&report, &memory::plan_text(&facts, &plan)))?
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -151,7 +155,7 @@ fn gdn_state_bytes(c: &Config) -> usize {
     (g.value_heads * g.key_dim * g.value_dim + (c.conv_taps - 1) * g.conv_dim()) * size_of::<f32>()
 }
 
-fn as_text(r: &Value) -> String {
+fn as_text(r: &Value, plan: &[String]) -> String {
     let mut s = String::new();
     let mut line = |text: String| {
         // writing to a string cannot fail
@@ -201,6 +205,8 @@ fn as_text(r: &Value) -> String {
     line(format!("  context     {} tokens, vocabulary {}", model["context"], model["vocabulary"]));
     line(format!("  KV a token  {}", pairs(&model["kv_bytes_per_token"])));
     line(format!("  states      {} a sequence", size(&model["recurrent_state_bytes"])));
+    line(String::new());
+    plan.iter().for_each(|l| line(l.clone()));
     line("\nswitches".into());
     line(format!("  {:<22} {:<18} {:<8} {:<12} {:<6} environment", "flag", "value", "origin", "default", "exact"));
     for x in r["settings"].as_array().into_iter().flatten() {

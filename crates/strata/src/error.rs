@@ -33,6 +33,8 @@ pub enum CliError {
     #[error(transparent)]
     Synth(#[from] strata_synth::SynthError),
     #[error(transparent)]
+    Pool(#[from] strata_cpu::pool::PoolError),
+    #[error(transparent)]
     Gpu(#[from] strata_gpu::GpuError),
     #[error(transparent)]
     Stop(#[from] StopStringsError),

@@ -2,16 +2,18 @@
 
 use crate::error::CliError;
 use crate::progress;
-use crate::settings::{Act, EngineSettings, Spec};
+use crate::settings::{Act, Auto, EngineSettings, Spec};
 use crate::synth;
 use std::path::Path;
 use std::sync::Arc;
 use strata_cpu::backend::{Cpu, exp_in_place};
 use strata_cpu::pool::Pool;
+use strata_cpu::sizes::Sizer;
 use strata_engine::{Engine, EngineError, EngineOptions};
 use strata_gguf::{Gguf, GgufError, Metadata, StringArray};
 use strata_model::{BindError, Config, ForwardError, Model, ModelOptions, WeightMode};
 use strata_text::{ChatTemplate, RenderLimits, Tokenizer, TokenizerSource};
+use strata_tiers::{Facts, ModelFacts, Recorder, Tiers};
 
 /// The reference model: trunk and MTP block.
 #[cfg(feature = "bundled-model")]
@@ -136,41 +138,89 @@ impl Loaded {
         }
     }
 
-    /// An engine for sequences of up to `capacity` tokens.
+    /// An engine for sequences of up to `capacity` tokens, and the tiers of its weights.
     ///
     /// # Errors
     /// The weights do not fit the configuration, an option is out of range, or memory is short.
-    pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<Engine<Cpu>, CliError> {
-        self.engine_for(s, capacity, 1)
+    pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
+        self.engine_in_tiers(s, capacity, 1)
     }
 
-    /// [`Loaded::engine`] that may be asked for `score_rows` rows of logits at a time.
+    /// An engine that may be asked for `score_rows` rows of logits at a time.
     ///
     /// # Errors
     /// As [`Loaded::engine`].
     pub fn engine_for(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<Engine<Cpu>, CliError> {
+        Ok(self.engine_in_tiers(s, capacity, score_rows)?.0)
+    }
+
+    fn engine_in_tiers(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
+        let facts = self.facts(s, capacity, score_rows)?;
+        let plan = strata_tiers::plan(&facts);
+        let lookahead = s.memory.lookahead == Auto::Auto;
+        let tiers = Tiers::new(facts, plan, lookahead, self.gguf.path());
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)), s.simd)?;
+        let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)?), s.simd)?;
+        let model = Model::bind_in(&cpu, &self.gguf, self.mtp.as_ref(), self.model_options(s), &tiers)?;
+        let engine = Engine::new(cpu, model, self.engine_options(s, capacity, score_rows))?;
+        tiers.sample();
+        Ok((engine, tiers))
+    }
+
+    /// What a plan for sequences of up to `capacity` tokens is made from: the model is bound, and an engine made of it, on a
+    /// device that only counts.
+    ///
+    /// # Errors
+    /// As [`Loaded::engine`], but for memory.
+    pub fn facts(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<Facts, CliError> {
+        let program = strata_tiers::usage().anonymous;
+        let (sizer, recorder) = (Sizer::new(s.threads), Recorder::new());
+        let model = Model::bind_in(&sizer, &self.gguf, self.mtp.as_ref(), self.model_options(s), &recorder)?;
+        let vectors = sizer.sizes();
+        let engine = Engine::new(sizer, model, self.engine_options(s, capacity, score_rows))?;
+        let work = engine.backend().sizes().since(vectors);
+        let model = ModelFacts {
+            mapped: self.gguf.path() != Path::new("(memory)"),
+            program,
+            vectors: vectors.total(),
+            context: capacity as u64,
+            used: self.config.experts_used as u64,
+            kv: work.kv,
+            work: work.buffers + work.scratch,
+            sampling: engine.host_bytes(),
+            ..recorder.facts(s.act == Act::F32)
+        };
+        let direct = match recorder.table().filter(|_| model.mapped) {
+            Some((file, offset)) => strata_tiers::probe_direct(&file, offset),
+            None => Err("there is no such table in a file".into()),
+        };
+        Ok(Facts { machine: strata_tiers::machine(), model, choices: s.memory.choices(), direct })
+    }
+
+    fn model_options(&self, s: &EngineSettings) -> ModelOptions {
         let weights = match s.act {
             Act::Int8 => WeightMode::AsStored,
             Act::F32 => WeightMode::DequantizedF32,
         };
         // the block costs memory: it is bound where it drafts, or where its file was named and so must be good
-        let has_mtp = self.config.has_mtp || self.mtp.is_some();
-        let spec = s.spec.most(has_mtp);
-        let options = ModelOptions { weights, mtp: spec > 0 || self.mtp.is_some(), mtp_dense: s.mtp_dense };
-        let model = Model::bind(&cpu, &self.gguf, self.mtp.as_ref(), options)?;
-        let options = EngineOptions {
+        ModelOptions { weights, mtp: self.most_drafts(s) > 0 || self.mtp.is_some(), mtp_dense: s.mtp_dense }
+    }
+
+    fn most_drafts(&self, s: &EngineSettings) -> usize {
+        s.spec.most(self.config.has_mtp || self.mtp.is_some())
+    }
+
+    fn engine_options(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> EngineOptions {
+        EngineOptions {
             kv: s.kv,
             capacity,
             chunk: s.chunk,
-            spec,
+            spec: self.most_drafts(s),
             spec_auto: s.spec == Spec::Auto,
             spec_min_p: s.spec_min_p,
             mtp_dense: s.mtp_dense,
             exp: exp_in_place(s.simd),
             score_rows,
-        };
-        Ok(Engine::new(cpu, model, options)?)
+        }
     }
 }

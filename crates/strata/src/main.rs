@@ -14,6 +14,7 @@ mod hash;
 mod inspect;
 mod kernels;
 mod load;
+mod memory;
 mod output;
 mod parity;
 mod progress;
@@ -26,6 +27,7 @@ mod tokenize;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    strata_tiers::explain_sigbus();
     let (cli, matches) = match cli::parse() {
         Ok(parsed) => parsed,
         Err(e) => e.exit(),

@@ -4,7 +4,7 @@ use crate::cli::RunArgs;
 use crate::error::CliError;
 use crate::generate::{Limits, Watch, generate};
 use crate::load::Loaded;
-use crate::{output, progress, prompt, settings};
+use crate::{memory, output, progress, prompt, settings};
 use clap::ArgMatches;
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ pub fn run(args: RunArgs, matches: &ArgMatches) -> Result<ExitCode, CliError> {
     let wanted = prompt.ids.len().saturating_add(n).checked_next_multiple_of(CONTEXT_STEP).unwrap_or(usize::MAX);
     let capacity = args.engine.ctx.unwrap_or(wanted.min(model.config.context));
     model.check_prompt(&prompt.ids, capacity)?;
-    let mut engine = model.engine(&args.engine, capacity)?;
+    let (mut engine, tiers) = model.engine(&args.engine, capacity)?;
 
     let limits = Limits { n, ignore_eos: args.sampling.ignore_eos, stop: &args.sampling.stop };
     let mut watch = Printer { silent: args.json, progress: progress::Prompt::default() };
@@ -33,6 +33,7 @@ pub fn run(args: RunArgs, matches: &ArgMatches) -> Result<ExitCode, CliError> {
     if !args.json {
         watch.text("\n").map_err(CliError::Output)?;
         output::note(&output::statistics(prompt.ids.len(), &answer));
+        memory::line(&tiers).iter().for_each(|l| output::note(l));
         return Ok(ExitCode::SUCCESS);
     }
     let mut values = settings::values(&args.engine);
@@ -47,8 +48,9 @@ pub fn run(args: RunArgs, matches: &ArgMatches) -> Result<ExitCode, CliError> {
     ];
     values.extend(others.map(|(name, v)| (name.to_owned(), v)));
     let settings = settings::report("run", matches, &values);
-    let report =
+    let mut report =
         output::answer_json(&model.name(), prompt.mode, prompt.ids.len(), &answer, &model.tokenizer, &settings, args.logprobs.is_some());
+    report["memory"] = memory::report_json(&tiers);
     output::print_json(&report)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use strata_cpu::simd::Simd;
 use strata_engine::sampler::SamplingParams;
 use strata_ops::qsa::kv::KvKind;
+use strata_tiers::{Choices, NgramMode};
 
 use crate::error::CliError;
 
@@ -95,6 +96,70 @@ pub struct EngineSettings {
     #[arg(long, value_name = "LEVEL", env = "STRATA_SIMD", default_value = Simd::best().name(), value_parser = simd_parser())]
     #[serde(serialize_with = "simd_name")]
     pub simd: Simd,
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub memory: MemorySettings,
+}
+
+/// How rows of the n-gram table are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ngram {
+    /// Past the page cache where the table is large and the system can, else from the mapped file.
+    Auto,
+    /// Past the page cache, or an error.
+    Direct,
+    /// From the mapped file.
+    Mmap,
+}
+
+/// A switch that follows the system's limits unless it is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    Auto,
+    Off,
+}
+
+/// Where weights live (docs/MEMORY.md). Never changes the answer.
+#[derive(Args, Clone, Debug, Serialize)]
+#[command(next_help_heading = "Memory")]
+pub struct MemorySettings {
+    /// Memory to plan with, such as 48GiB. Default: what this machine, or its control group, has left
+    #[arg(long, value_name = "SIZE", env = "STRATA_RAM", value_parser = strata_tiers::parse_size)]
+    pub ram: Option<u64>,
+    /// Experts to keep in memory, such as 20GiB; the others are read from the file ahead of their use. Default: as many as fit
+    #[arg(long, value_name = "SIZE", env = "STRATA_RESIDENT_BUDGET", value_parser = strata_tiers::parse_size)]
+    pub resident_budget: Option<u64>,
+    /// How rows of the n-gram table are read
+    #[arg(long, value_name = "WAY", env = "STRATA_NGRAM", default_value = "auto")]
+    pub ngram: Ngram,
+    /// Memory for rows of the n-gram table used lately
+    #[arg(long, value_name = "SIZE", env = "STRATA_NGRAM_CACHE", default_value = "64MiB", value_parser = strata_tiers::parse_size)]
+    pub ngram_cache: u64,
+    /// Lock resident weights in memory where the system's limits allow it
+    #[arg(long, value_name = "WHEN", env = "STRATA_MLOCK", default_value = "auto")]
+    pub mlock: Auto,
+    /// Guess the experts of the next layer, so that reads start earlier
+    #[arg(long, value_name = "WHEN", env = "STRATA_LOOKAHEAD", default_value = "auto")]
+    pub lookahead: Auto,
+}
+
+impl MemorySettings {
+    /// As the planner takes them.
+    pub fn choices(&self) -> Choices {
+        Choices {
+            ram: self.ram,
+            resident_budget: self.resident_budget,
+            ngram: match self.ngram {
+                Ngram::Auto => NgramMode::Auto,
+                Ngram::Direct => NgramMode::Direct,
+                Ngram::Mmap => NgramMode::Mmap,
+            },
+            row_cache: self.ngram_cache,
+            lock: self.mlock == Auto::Auto,
+        }
+    }
 }
 
 /// How tokens are drawn and when the answer ends.
@@ -212,7 +277,22 @@ pub struct Setting {
 }
 
 /// Switches that decide speed and memory but never a token.
-const EXACT: [&str; 8] = ["mtp", "ctx", "spec", "spec_min_p", "mtp_dense", "threads", "chunk", "simd"];
+const EXACT: [&str; 14] = [
+    "mtp",
+    "ctx",
+    "spec",
+    "spec_min_p",
+    "mtp_dense",
+    "threads",
+    "chunk",
+    "simd",
+    "ram",
+    "resident_budget",
+    "ngram",
+    "ngram_cache",
+    "mlock",
+    "lookahead",
+];
 
 /// The switches of the command `name` that have a value in `values`, in the order of its help.
 pub fn report(name: &str, matches: &ArgMatches, values: &Map<String, Value>) -> Vec<Setting> {

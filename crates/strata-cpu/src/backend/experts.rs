@@ -4,6 +4,7 @@ use super::{Cpu, zeroed};
 use crate::matmul::{ExpertGroup, ExpertStack, Matrix, matmul_experts, prepare};
 use strata_ops::backend::{Backend, ExpertStacks, OpError, Routes};
 use strata_ops::matmul::{Acts, Forms};
+use strata_quant::DType;
 
 /// Working memory of the experts of up to a number of rows.
 pub struct ExpertScratch {
@@ -37,6 +38,14 @@ impl ExpertScratch {
             out: zeroed(n * stacks.hidden, "expert outputs")?,
             used: 0,
         })
+    }
+
+    /// Bytes of [`ExpertScratch::new`] for stacks whose down matrices are of format `down`.
+    pub fn bytes<M>(stacks: &ExpertStacks<M>, down: DType, rows: usize, ranks: usize) -> u128 {
+        let n = rows * ranks;
+        let lists = 4 * stacks.experts + size_of::<ExpertGroup>() * stacks.experts.min(n) + 8 * n;
+        let floats = n as u128 * (3 * stacks.width + stacks.hidden) as u128 * 4;
+        lists as u128 + floats + Acts::bytes(n, stacks.width, Forms::of([down]))
     }
 
     /// Sorts the places by expert (a counting sort: order within an expert is that of the rows).

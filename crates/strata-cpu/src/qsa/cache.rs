@@ -182,6 +182,13 @@ impl QsaCache {
         make().ok_or(QsaError::TooLarge { cells: capacity, kind: kind.name(), kv_heads })
     }
 
+    /// Bytes of [`QsaCache::new`].
+    pub fn bytes(kv_heads: usize, kind: KvKind, capacity: usize) -> u128 {
+        let rows = capacity.div_ceil(BLOCK) as u128 * (BLOCK * kv_heads) as u128;
+        let pooled = (capacity / BLOCK + RAW_RING) as u128 * (INDEX_DIM * 4) as u128;
+        rows * (kind.keys().row_bytes() + kind.values().row_bytes()) as u128 + pooled
+    }
+
     /// Cells held.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {

@@ -29,6 +29,13 @@ impl GroupQuery {
     }
 }
 
+impl GroupQuery {
+    /// Bytes of [`GroupQuery::new`].
+    pub fn bytes(heads: usize) -> usize {
+        (heads.next_multiple_of(4) * 4 + heads * 4) * HEAD_DIM
+    }
+}
+
 /// Scores, weights and weighted values of a group over one chunk.
 pub(crate) struct ChunkBuf {
     /// `[head][64]`: scores, then weights.
@@ -61,6 +68,13 @@ impl ChunkBuf {
             s0: vec![0; heads * 32],
             s12: vec![0; heads * 32],
         }
+    }
+}
+
+impl ChunkBuf {
+    /// Bytes of [`ChunkBuf::new`].
+    pub fn bytes(heads: usize) -> usize {
+        4 * (heads * (CHUNK + HEAD_DIM + 64) + heads.next_multiple_of(4) + CHUNK * HEAD_DIM + CHUNK * 32)
     }
 }
 

@@ -82,4 +82,17 @@ impl QsaScratch {
             shared: (threads > 1).then(|| (Select::new(shape, 1, capacity), shared())),
         })
     }
+
+    /// Bytes of [`QsaScratch::new`].
+    pub fn bytes(shape: &QsaShape, rows: usize, capacity: usize, threads: usize) -> u128 {
+        let (heads, group) = (shape.heads(), shape.group());
+        let own = GroupQuery::bytes(group) + ChunkBuf::bytes(group) + group * size_of::<Merge>();
+        let workers = threads.max(1) as u128 * (Select::bytes(shape, rows.clamp(1, TILE), capacity) + own as u128);
+        if threads < 2 {
+            return workers;
+        }
+        let window = WINDOW.min(capacity.div_ceil(CHUNK)).max(1);
+        let shared = shape.kv_heads() * GroupQuery::bytes(group) + heads * (window * (8 + 4 * HEAD_DIM) + size_of::<Merge>());
+        workers + Select::bytes(shape, 1, capacity) + shared as u128
+    }
 }

@@ -51,6 +51,14 @@ impl Select {
         }
     }
 
+    /// Bytes of [`Select::new`].
+    pub fn bytes(shape: &QsaShape, tile: usize, capacity: usize) -> u128 {
+        let stride = capacity / BLOCK + 1;
+        let (rows, keys) = if capacity / BLOCK > shape.budget_blocks() { (tile, stride) } else { (0, 0) };
+        let ids = if rows > 0 { shape.max_width() } else { 0 };
+        4 * (rows * prepared_len(shape.index_heads()) + rows * stride + 2 * keys + ids) as u128
+    }
+
     /// Scores of blocks `0..=n_kv / 4` of rows whose sequences have `first_n_kv`, `first_n_kv + 1`, ... cells; `iq` is
     /// `[rows][heads][128]`.
     pub fn score(&mut self, kernels: &QsaKernels, keys: IndexKeys<'_>, iq: &[f32], heads: usize, first_n_kv: usize) {

@@ -46,6 +46,12 @@ pub struct History {
 }
 
 impl History {
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let tokens = self.tokens.capacity() * (size_of::<u32>() + size_of::<Origin>());
+        tokens + self.counts.capacity() * size_of::<Count>() + self.distinct.capacity() * size_of::<u32>()
+    }
+
     /// An empty history of up to `capacity` tokens (the context length and the longest draft) over `vocab` ids. `window` is
     /// the request's [`penalty_last_n`](super::SamplingParams::penalty_last_n).
     pub fn new(vocab: usize, capacity: usize, window: Option<usize>) -> Self {

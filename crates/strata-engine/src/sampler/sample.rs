@@ -57,6 +57,11 @@ impl Sampler {
         Sampler { exp, row: vec![0.0; n], ids: vec![0; n], logits: vec![0.0; n], mass: vec![0; n], keys: Vec::with_capacity(n) }
     }
 
+    /// Bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * (self.row.capacity() + self.ids.capacity() + self.logits.capacity()) + 8 * (self.mass.capacity() + self.keys.capacity())
+    }
+
     /// Size of the vocabulary.
     pub fn vocab(&self) -> usize {
         self.row.len()

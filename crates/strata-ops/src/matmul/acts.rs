@@ -78,6 +78,16 @@ impl Acts {
         }
     }
 
+    /// Bytes of [`Acts::new`].
+    pub fn bytes(max_rows: usize, cols: usize, forms: Forms) -> u128 {
+        let held = |form, per_row: usize| if forms.has(form) { per_row as u128 } else { 0 };
+        let (narrow, wide) = (cols / ACT_BLOCK_NARROW, cols / ACT_BLOCK_WIDE);
+        let per_row = held(ActForm::F32, 4 * cols)
+            + held(ActForm::Q32, narrow * (ACT_BLOCK_NARROW + 8))
+            + held(ActForm::Q256, wide * (ACT_BLOCK_WIDE + 4 + 2 * (ACT_BLOCK_WIDE / SUM_SPAN)));
+        max_rows as u128 * per_row
+    }
+
     /// Rows there is space for.
     pub fn max_rows(&self) -> usize {
         self.max_rows
