@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use strata_gguf::{GgufError, WriteError};
-use strata_quant::DType;
 use thiserror::Error;
 
 /// What is wrong with a recipe, or with the place it should go to. Sizes are in bytes.
@@ -18,8 +17,6 @@ pub enum SynthError {
     Field { expected: String, found: String },
     #[error("synth: {field}: expected {expected}, found {found}")]
     Value { field: String, expected: String, found: String },
-    #[error("synth: {field}: this build cannot make random blocks of {dtype}")]
-    NoScales { field: String, dtype: DType },
     #[error("{}: {detail}", path.display())]
     Config { path: PathBuf, detail: String },
     #[error(

@@ -42,32 +42,35 @@ enum Kind {
 /// formats whose codes do not average to zero do so.
 type Near = Box<[u16; 256]>;
 
-/// The scales of blocks of a nominal scale.
-fn near(scales: &[Scale], nominal: f32) -> Vec<(Scale, Near)> {
-    let one = |s: &Scale| {
-        let d = |i: usize| nominal * (0.75 + (i / 2) as f32 / 256.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 };
-        (*s, Box::new(std::array::from_fn(|i| s.encode(d(i)))))
+/// The scales of blocks of a nominal scale, and of minima with this share of it.
+fn near(dtype: DType, minima: f32, nominal: f32) -> Vec<(Scale, Near)> {
+    let d = |i: usize| nominal * (0.75 + (i / 2) as f32 / 256.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let one = |(at, s): (usize, &Scale)| {
+        let share = if at == 1 && scales::has_minima(dtype) { minima } else { 1.0 };
+        (*s, Box::new(std::array::from_fn(|i| s.encode(share * d(i)))))
     };
-    scales.iter().map(one).collect()
+    scales::of(dtype).iter().enumerate().map(one).collect()
 }
 
 /// Blocks that the amplitude of a format is measured on.
 const SAMPLE: usize = 256;
 
 impl Filler {
-    /// `name` makes each tensor's stream another. `None` for a format that cannot be made.
-    pub fn new(seed: u64, name: &str, dtype: DType, values: Values, units: &mut Units) -> Option<Filler> {
+    /// `name` makes each tensor's stream another.
+    pub fn new(seed: u64, name: &str, dtype: DType, values: Values, units: &mut Units) -> Filler {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         let key = mix(seed.wrapping_add(GAMMA)) ^ name;
-        let scales = scales::of(dtype)?;
         let step = |lo: f32, hi: f32| Kind::Floats(lo, (hi - lo) / (1 << 24) as f32);
         let kind = match values {
             Values::Between(lo, hi) => step(lo, hi),
             // the root mean square of an even spread from -a to a is a / sqrt(3)
             Values::Around(rms) if dtype.is_float() => step(-rms * 3f32.sqrt(), rms * 3f32.sqrt()),
-            Values::Around(rms) => Kind::Blocks(near(scales, rms / units.of(dtype, scales))),
+            Values::Around(rms) => {
+                let unit = units.of(dtype);
+                Kind::Blocks(near(dtype, unit.minima, rms / unit.rms))
+            }
         };
-        Some(Filler { key, dtype, kind })
+        Filler { key, dtype, kind }
     }
 
     /// Bytes that stretches start at multiples of: eight blocks, so that no counter step is cut.
@@ -123,30 +126,56 @@ fn put_scales(scales: &[(Scale, Near)], bytes: &mut [u8], block_bytes: usize) {
     }
 }
 
-/// Root mean squares of the values of random blocks whose scales are about 1, each measured once.
+/// What a format's random blocks come to where their scales are about 1.
+#[derive(Clone, Copy)]
+struct Unit {
+    /// Share of the scale that minima need for values to average to zero.
+    minima: f32,
+    /// Root mean square of the values.
+    rms: f32,
+}
+
+/// The formats' units, each measured once.
 #[derive(Default)]
-pub(crate) struct Units(BTreeMap<DType, f32>);
+pub(crate) struct Units(BTreeMap<DType, Unit>);
 
 impl Units {
-    fn of(&mut self, dtype: DType, scales: &[Scale]) -> f32 {
+    fn of(&mut self, dtype: DType) -> Unit {
         *self.0.entry(dtype).or_insert_with(|| {
-            let mut bytes = vec![0; SAMPLE * dtype.block_bytes()];
-            bits(0, 0, &mut bytes);
-            put_scales(&near(scales, 1.0), &mut bytes, dtype.block_bytes());
-            let mut values = vec![0.0; SAMPLE * dtype.block_len()];
-            dequantize(dtype, &bytes, &mut values).expect("whole blocks");
-            let sum: f64 = values.iter().map(|v| f64::from(*v).powi(2)).sum();
-            ((sum / values.len() as f64).sqrt() as f32).max(f32::MIN_POSITIVE)
+            let minima = if scales::has_minima(dtype) {
+                // values are linear in both: one mean without minima, one with as much of them
+                let (without, with) = (sample(dtype, 0.0, |v| v), sample(dtype, 1.0, |v| v));
+                without / (without - with)
+            } else {
+                0.0
+            };
+            let rms = sample(dtype, minima as f32, |v| v * v).sqrt() as f32;
+            Unit { minima: minima as f32, rms: rms.max(f32::MIN_POSITIVE) }
         })
     }
+}
+
+/// Mean of `f` over the values of random blocks whose scales are about 1, positive ones for the sake of the mean.
+fn sample(dtype: DType, minima: f32, f: impl Fn(f64) -> f64) -> f64 {
+    let (block_bytes, mut scales) = (dtype.block_bytes(), near(dtype, minima, 1.0));
+    for (_, near) in &mut scales {
+        let positive = **near;
+        near.iter_mut().enumerate().for_each(|(i, bits)| *bits = positive[i & !1]);
+    }
+    let mut bytes = vec![0; SAMPLE * block_bytes];
+    bits(0, 0, &mut bytes);
+    put_scales(&scales, &mut bytes, block_bytes);
+    let mut values = vec![0.0; SAMPLE * dtype.block_len()];
+    dequantize(dtype, &bytes, &mut values).expect("whole blocks");
+    values.iter().map(|v| f(f64::from(*v))).sum::<f64>() / values.len() as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sample(dtype: DType, values: Values, blocks: usize) -> Vec<f32> {
-        let f = Filler::new(7, "x", dtype, values, &mut Units::default()).expect("every format can be made");
+    fn made(dtype: DType, values: Values, blocks: usize) -> Vec<f32> {
+        let f = Filler::new(7, "x", dtype, values, &mut Units::default());
         let mut bytes = vec![0; blocks * dtype.block_bytes()];
         f.fill(0, &mut bytes);
         let mut out = vec![0.0; blocks * dtype.block_len()];
@@ -157,7 +186,7 @@ mod tests {
     #[test]
     fn every_format_has_the_amplitude_asked_for() {
         for dtype in DType::all() {
-            let x = sample(dtype, Values::Around(0.02), 65_536 / dtype.block_len());
+            let x = made(dtype, Values::Around(0.02), 65_536 / dtype.block_len());
             let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / x.len() as f64;
             let rms = (x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / x.len() as f64).sqrt();
             // formats with coarse scales (powers of two, 8-bit floats) miss it by a step
@@ -170,14 +199,14 @@ mod tests {
 
     #[test]
     fn ranges_are_kept() {
-        let x = sample(DType::F32, Values::Between(2.0, 3.0), 4096);
+        let x = made(DType::F32, Values::Between(2.0, 3.0), 4096);
         assert!(x.iter().all(|v| (2.0..=3.0).contains(v)) && x.iter().any(|v| *v < 2.05) && x.iter().any(|v| *v > 2.95));
     }
 
     #[test]
     fn stretches_are_the_whole() {
         for dtype in DType::all() {
-            let f = Filler::new(1, "t", dtype, Values::Around(1.0), &mut Units::default()).unwrap();
+            let f = Filler::new(1, "t", dtype, Values::Around(1.0), &mut Units::default());
             let mut whole = vec![0; 4 * f.step()];
             f.fill(0, &mut whole);
             for (i, want) in whole.chunks(f.step()).enumerate() {
@@ -187,7 +216,7 @@ mod tests {
             }
             let other = |seed, name: &str| {
                 let mut b = vec![0; f.step()];
-                Filler::new(seed, name, dtype, Values::Around(1.0), &mut Units::default()).unwrap().fill(0, &mut b);
+                Filler::new(seed, name, dtype, Values::Around(1.0), &mut Units::default()).fill(0, &mut b);
                 b
             };
             assert!(other(1, "t") == whole[..f.step()] && other(2, "t") != other(1, "t") && other(1, "u") != other(1, "t"), "{dtype}");

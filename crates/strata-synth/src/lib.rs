@@ -13,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! Rooms: `shape` holds sizes and presets, `recipe` adds types and the seed, `plan` lists keys and tensors, `scales` knows
-//! where a format keeps its scales, `fill` makes bytes, `write` sends them somewhere.
+//! Rooms: `shape` holds sizes and presets, `recipe` adds types and the seed, `plan` lists keys and tensors, `scales` asks
+//! formats where their scales are, `fill` makes bytes, `write` sends them somewhere.
 
 mod error;
 mod fill;

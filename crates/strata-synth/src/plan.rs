@@ -45,7 +45,7 @@ impl Plan {
     pub fn new(recipe: &Recipe) -> Result<Plan, SynthError> {
         recipe.shape.check()?;
         let mut plan = Plan { metadata: metadata(recipe), tensors: Vec::new() };
-        Tensors { plan: &mut plan, r: recipe, s: &recipe.shape, units: Units::default() }.all()?;
+        Tensors { plan: &mut plan, r: recipe, s: &recipe.shape, units: Units::default() }.all();
         Ok(plan)
     }
 
@@ -151,125 +151,121 @@ struct Tensors<'a> {
 const GAIN: Values = Values::Between(0.9, 1.1);
 
 impl Tensors<'_> {
-    fn add(&mut self, name: String, dtype: DType, dims: &[u64], values: Values) -> Result<(), SynthError> {
-        let no = || SynthError::NoScales { field: name.clone(), dtype };
-        let filler = Filler::new(self.r.seed, &name, dtype, values, &mut self.units).ok_or_else(no)?;
+    fn add(&mut self, name: String, dtype: DType, dims: &[u64], values: Values) {
+        let filler = Filler::new(self.r.seed, &name, dtype, values, &mut self.units);
         self.plan.tensors.push(Tensor { name, dtype, dims: dims.to_vec(), filler });
-        Ok(())
     }
 
-    fn floats(&mut self, name: String, dims: &[u64], values: Values) -> Result<(), SynthError> {
-        self.add(name, DType::F32, dims, values)
+    fn floats(&mut self, name: String, dims: &[u64], values: Values) {
+        self.add(name, DType::F32, dims, values);
     }
 
     /// A matrix whose outputs have about `gain` times the root mean square of its inputs.
-    fn matrix(&mut self, name: String, dtype: DType, dims: &[u64], gain: f32) -> Result<(), SynthError> {
-        self.add(name, fallback(dtype, dims[0]), dims, Values::Around(gain / (dims[0] as f32).sqrt()))
+    fn matrix(&mut self, name: String, dtype: DType, dims: &[u64], gain: f32) {
+        self.add(name, fallback(dtype, dims[0]), dims, Values::Around(gain / (dims[0] as f32).sqrt()));
     }
 
-    fn all(&mut self) -> Result<(), SynthError> {
+    fn all(&mut self) {
         let (s, r) = (self.s, self.r);
-        self.add("token_embd.weight".into(), fallback(r.embedding, s.hidden), &[s.hidden, s.vocab], Values::Around(1.0))?;
+        self.add("token_embd.weight".into(), fallback(r.embedding, s.hidden), &[s.hidden, s.vocab], Values::Around(1.0));
         // logits spread by two, so that draws and perplexities mean something
-        self.matrix("output.weight".into(), r.embedding, &[s.hidden, s.vocab], 4.0)?;
-        self.hyper("output_hc", false)?;
+        self.matrix("output.weight".into(), r.embedding, &[s.hidden, s.vocab], 4.0);
+        self.hyper("output_hc", false);
         if s.ngram_rows > 0 {
             let rows = head_sizes(s).iter().sum::<u64>().next_multiple_of(128);
             let width = s.hidden / NGRAM_HEADS;
-            self.add("per_layer_token_embd.weight".into(), fallback(r.table, width), &[width, rows], Values::Around(1.0))?;
+            self.add("per_layer_token_embd.weight".into(), fallback(r.table, width), &[width, rows], Values::Around(1.0));
         }
         for i in 0..s.layers {
-            self.block(i, s.is_attention(i))?;
+            self.block(i, s.is_attention(i));
         }
         if s.mtp > 0 {
-            self.block(s.layers, true)?;
+            self.block(s.layers, true);
             let b = format!("blk.{}.nextn.", s.layers);
-            self.matrix(format!("{b}eh_proj.weight"), r.dense, &[2 * s.hidden, s.hidden], 1.0)?;
-            self.floats(format!("{b}enorm.weight"), &[s.hidden], GAIN)?;
-            self.floats(format!("{b}hnorm.weight"), &[s.wide()], GAIN)?;
-            self.hyper(&format!("{b}hc_head"), false)?;
+            self.matrix(format!("{b}eh_proj.weight"), r.dense, &[2 * s.hidden, s.hidden], 1.0);
+            self.floats(format!("{b}enorm.weight"), &[s.hidden], GAIN);
+            self.floats(format!("{b}hnorm.weight"), &[s.wide()], GAIN);
+            self.hyper(&format!("{b}hc_head"), false);
         }
-        Ok(())
     }
 
-    fn hyper(&mut self, prefix: &str, inject: bool) -> Result<(), SynthError> {
+    fn hyper(&mut self, prefix: &str, inject: bool) {
         let (s, dense) = (self.s, self.r.dense);
-        self.floats(format!("{prefix}_norm.weight"), &[s.wide()], GAIN)?;
+        self.floats(format!("{prefix}_norm.weight"), &[s.wide()], GAIN);
         // the read divides by the number of streams before its gates
-        self.matrix(format!("{prefix}_down.weight"), dense, &[s.wide(), s.low_rank], 4.0)?;
-        self.matrix(format!("{prefix}_up.weight"), dense, &[s.low_rank, s.wide()], 2.0)?;
+        self.matrix(format!("{prefix}_down.weight"), dense, &[s.wide(), s.low_rank], 4.0);
+        self.matrix(format!("{prefix}_up.weight"), dense, &[s.low_rank, s.wide()], 2.0);
         if inject {
-            self.floats(format!("{prefix}_inject.weight"), &[s.wide(), s.streams], Values::Around(2.0 / (s.wide() as f32).sqrt()))?;
+            self.floats(format!("{prefix}_inject.weight"), &[s.wide(), s.streams], Values::Around(2.0 / (s.wide() as f32).sqrt()));
         }
-        Ok(())
     }
 
-    fn block(&mut self, i: u64, attention: bool) -> Result<(), SynthError> {
+    fn block(&mut self, i: u64, attention: bool) {
         let b = format!("blk.{i}.");
-        self.hyper(&format!("{b}hc_attn"), true)?;
-        self.hyper(&format!("{b}hc_ffn"), true)?;
+        self.hyper(&format!("{b}hc_attn"), true);
+        self.hyper(&format!("{b}hc_ffn"), true);
         if attention {
-            self.attention(&b)?
+            self.attention(&b)
         } else {
-            self.delta(&b)?
+            self.delta(&b)
         }
         if i == ngram_layer(self.s) && self.s.ngram_rows > 0 {
-            self.ngram(&b)?;
+            self.ngram(&b);
         }
-        self.experts(&b)
+        self.experts(&b);
     }
 
-    fn delta(&mut self, b: &str) -> Result<(), SynthError> {
+    fn delta(&mut self, b: &str) {
         let (s, dense) = (self.s, self.r.dense);
         let inner = s.value_heads * DELTA_HEAD;
         let conv = 2 * s.key_heads * DELTA_HEAD + inner;
-        self.matrix(format!("{b}attn_qkv.weight"), dense, &[s.hidden, conv], 2.0)?;
-        self.matrix(format!("{b}attn_gate.weight"), dense, &[s.hidden, inner], 2.0)?;
+        self.matrix(format!("{b}attn_qkv.weight"), dense, &[s.hidden, conv], 2.0);
+        self.matrix(format!("{b}attn_gate.weight"), dense, &[s.hidden, inner], 2.0);
         let small = Values::Around(1.0 / (s.hidden as f32).sqrt());
-        self.floats(format!("{b}ssm_beta.weight"), &[s.hidden, s.value_heads], small)?;
-        self.floats(format!("{b}ssm_alpha.weight"), &[s.hidden, s.value_heads], small)?;
+        self.floats(format!("{b}ssm_beta.weight"), &[s.hidden, s.value_heads], small);
+        self.floats(format!("{b}ssm_alpha.weight"), &[s.hidden, s.value_heads], small);
         // memories from a few tokens to hundreds of them
-        self.floats(format!("{b}ssm_a"), &[s.value_heads], Values::Between(-8.0, -0.5))?;
-        self.floats(format!("{b}ssm_dt.bias"), &[s.value_heads], Values::Between(-5.0, -2.0))?;
-        self.floats(format!("{b}ssm_conv1d.weight"), &[TAPS, conv], Values::Around(0.5))?;
-        self.floats(format!("{b}ssm_norm.weight"), &[DELTA_HEAD], GAIN)?;
-        self.matrix(format!("{b}ssm_out.weight"), dense, &[inner, s.hidden], 0.5)
+        self.floats(format!("{b}ssm_a"), &[s.value_heads], Values::Between(-8.0, -0.5));
+        self.floats(format!("{b}ssm_dt.bias"), &[s.value_heads], Values::Between(-5.0, -2.0));
+        self.floats(format!("{b}ssm_conv1d.weight"), &[TAPS, conv], Values::Around(0.5));
+        self.floats(format!("{b}ssm_norm.weight"), &[DELTA_HEAD], GAIN);
+        self.matrix(format!("{b}ssm_out.weight"), dense, &[inner, s.hidden], 0.5);
     }
 
-    fn attention(&mut self, b: &str) -> Result<(), SynthError> {
+    fn attention(&mut self, b: &str) {
         let (s, dense) = (self.s, self.r.dense);
         let (q, kv) = (s.heads * HEAD, s.kv_heads * HEAD);
-        self.matrix(format!("{b}attn_q.weight"), dense, &[s.hidden, 2 * q], 2.0)?;
-        self.matrix(format!("{b}attn_k.weight"), dense, &[s.hidden, kv], 2.0)?;
-        self.matrix(format!("{b}attn_v.weight"), dense, &[s.hidden, kv], 2.0)?;
-        self.matrix(format!("{b}attn_output.weight"), dense, &[q, s.hidden], 0.5)?;
-        self.floats(format!("{b}attn_q_norm.weight"), &[HEAD], GAIN)?;
-        self.floats(format!("{b}attn_k_norm.weight"), &[HEAD], GAIN)?;
-        self.matrix(format!("{b}indexer.q_proj.weight"), DType::Q8_0, &[s.hidden, INDEX_HEADS * INDEX_HEAD], 2.0)?;
-        self.matrix(format!("{b}indexer.k_proj.weight"), DType::Q8_0, &[s.hidden, INDEX_HEAD], 2.0)?;
-        self.floats(format!("{b}indexer.q_norm.weight"), &[INDEX_HEAD], GAIN)?;
-        self.floats(format!("{b}indexer.k_norm.weight"), &[INDEX_HEAD], GAIN)
+        self.matrix(format!("{b}attn_q.weight"), dense, &[s.hidden, 2 * q], 2.0);
+        self.matrix(format!("{b}attn_k.weight"), dense, &[s.hidden, kv], 2.0);
+        self.matrix(format!("{b}attn_v.weight"), dense, &[s.hidden, kv], 2.0);
+        self.matrix(format!("{b}attn_output.weight"), dense, &[q, s.hidden], 0.5);
+        self.floats(format!("{b}attn_q_norm.weight"), &[HEAD], GAIN);
+        self.floats(format!("{b}attn_k_norm.weight"), &[HEAD], GAIN);
+        self.matrix(format!("{b}indexer.q_proj.weight"), DType::Q8_0, &[s.hidden, INDEX_HEADS * INDEX_HEAD], 2.0);
+        self.matrix(format!("{b}indexer.k_proj.weight"), DType::Q8_0, &[s.hidden, INDEX_HEAD], 2.0);
+        self.floats(format!("{b}indexer.q_norm.weight"), &[INDEX_HEAD], GAIN);
+        self.floats(format!("{b}indexer.k_norm.weight"), &[INDEX_HEAD], GAIN);
     }
 
-    fn ngram(&mut self, b: &str) -> Result<(), SynthError> {
+    fn ngram(&mut self, b: &str) {
         let (s, dense) = (self.s, self.r.dense);
-        self.matrix(format!("{b}ple_key.weight"), dense, &[s.hidden, s.wide()], 1.0)?;
-        self.matrix(format!("{b}ple_value.weight"), dense, &[s.hidden, s.hidden], 1.0)?;
+        self.matrix(format!("{b}ple_key.weight"), dense, &[s.hidden, s.wide()], 1.0);
+        self.matrix(format!("{b}ple_value.weight"), dense, &[s.hidden, s.hidden], 1.0);
         for part in ["key", "query", "conv"] {
-            self.floats(format!("{b}ple_norm_{part}.weight"), &[s.wide()], GAIN)?;
+            self.floats(format!("{b}ple_norm_{part}.weight"), &[s.wide()], GAIN);
         }
-        self.floats(format!("{b}ple_conv1d.weight"), &[TAPS, s.wide()], Values::Around(0.2))
+        self.floats(format!("{b}ple_conv1d.weight"), &[TAPS, s.wide()], Values::Around(0.2));
     }
 
-    fn experts(&mut self, b: &str) -> Result<(), SynthError> {
+    fn experts(&mut self, b: &str) {
         let (s, r) = (self.s, self.r);
-        self.floats(format!("{b}ffn_gate_inp.weight"), &[s.hidden, s.experts], Values::Around(3.0 / (s.hidden as f32).sqrt()))?;
-        self.matrix(format!("{b}ffn_gate_exps.weight"), r.experts, &[s.hidden, s.ff, s.experts], 3.0)?;
-        self.matrix(format!("{b}ffn_up_exps.weight"), r.experts, &[s.hidden, s.ff, s.experts], 3.0)?;
-        self.matrix(format!("{b}ffn_down_exps.weight"), r.down, &[s.ff, s.hidden, s.experts], 0.5)?;
-        self.matrix(format!("{b}ffn_gate_shexp.weight"), r.dense, &[s.hidden, s.shared_ff], 3.0)?;
-        self.matrix(format!("{b}ffn_up_shexp.weight"), r.dense, &[s.hidden, s.shared_ff], 3.0)?;
-        self.matrix(format!("{b}ffn_down_shexp.weight"), r.dense, &[s.shared_ff, s.hidden], 0.5)?;
-        self.floats(format!("{b}ffn_gate_inp_shexp.weight"), &[s.hidden], Values::Around(1.0 / (s.hidden as f32).sqrt()))
+        self.floats(format!("{b}ffn_gate_inp.weight"), &[s.hidden, s.experts], Values::Around(3.0 / (s.hidden as f32).sqrt()));
+        self.matrix(format!("{b}ffn_gate_exps.weight"), r.experts, &[s.hidden, s.ff, s.experts], 3.0);
+        self.matrix(format!("{b}ffn_up_exps.weight"), r.experts, &[s.hidden, s.ff, s.experts], 3.0);
+        self.matrix(format!("{b}ffn_down_exps.weight"), r.down, &[s.ff, s.hidden, s.experts], 0.5);
+        self.matrix(format!("{b}ffn_gate_shexp.weight"), r.dense, &[s.hidden, s.shared_ff], 3.0);
+        self.matrix(format!("{b}ffn_up_shexp.weight"), r.dense, &[s.hidden, s.shared_ff], 3.0);
+        self.matrix(format!("{b}ffn_down_shexp.weight"), r.dense, &[s.shared_ff, s.hidden], 0.5);
+        self.floats(format!("{b}ffn_gate_inp_shexp.weight"), &[s.hidden], Values::Around(1.0 / (s.hidden as f32).sqrt()));
     }
 }

@@ -1,7 +1,6 @@
 //! A recipe: shape, types, seed.
 
 use crate::error::SynthError;
-use crate::scales;
 use crate::shape::Shape;
 use strata_quant::DType;
 
@@ -78,14 +77,10 @@ impl Recipe {
     }
 }
 
-/// A type by its name, one that random blocks can be made of.
+/// A type by its name.
 fn dtype(field: &str, name: &str) -> Result<DType, SynthError> {
     let known = || DType::all().map(DType::name).collect::<Vec<_>>().join(", ");
-    let dtype = DType::from_name(name).ok_or_else(|| SynthError::Type { field: field.into(), expected: known(), found: name.into() })?;
-    if scales::of(dtype).is_none() {
-        return Err(SynthError::NoScales { field: field.into(), dtype });
-    }
-    Ok(dtype)
+    DType::from_name(name).ok_or_else(|| SynthError::Type { field: field.into(), expected: known(), found: name.into() })
 }
 
 /// The type of a matrix of `dtype` whose rows have `cols` values: itself where rows are whole blocks, else the 32-wide type

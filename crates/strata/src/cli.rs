@@ -29,8 +29,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Proves on this machine that the fast code gives the bits of the definitions
     Parity(ParityArgs),
-    /// Times the kernels of a device
-    Bench(BenchArgs),
+    /// Times a model, single ops, or the kernels of a device
+    Bench(crate::bench::BenchArgs),
     /// How well a model predicts a text
     Perplexity(crate::evaluate::PerplexityArgs),
     /// How far a model's predictions are from another's
@@ -177,22 +177,6 @@ pub struct ParityArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-/// `strata bench`.
-#[derive(Args, Debug)]
-pub struct BenchArgs {
-    /// Benchmarks to run, by name or the start of it. Default: all
-    #[arg(long = "op", value_name = "NAME")]
-    pub ops: Vec<String>,
-    /// The numbers of a benchmark's published form, in order (see --list); those left out take their defaults
-    pub numbers: Vec<usize>,
-    /// The device
-    #[arg(long, value_name = "BACKEND", default_value = "cuda", value_parser = ["cuda", "hip", "shim-cuda", "shim-gfx12", "shim-gfx11"])]
-    pub backend: String,
-    /// List the benchmarks
-    #[arg(long)]
-    pub list: bool,
 }
 
 /// `strata kernels`.

@@ -86,7 +86,7 @@ fn gpu() -> Value {
 }
 
 /// The CPU's name, where the system tells.
-fn cpu_model() -> Option<String> {
+pub fn cpu_model() -> Option<String> {
     let info = fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|l| l.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())

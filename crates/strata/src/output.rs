@@ -5,7 +5,7 @@ use crate::generate::Answer;
 use crate::hash::token_hash_hex;
 use crate::settings::Setting;
 use serde_json::{Map, Value, json};
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use strata_text::Tokenizer;
 
 /// Writes a whole text to standard output.
@@ -20,6 +20,14 @@ pub fn print(text: &str) -> Result<(), CliError> {
 /// A line on standard error; where nobody reads it, nothing is lost.
 pub fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A line on standard error that the next one overwrites, where that is a terminal.
+pub fn note_if_terminal(line: &str) {
+    let mut err = std::io::stderr();
+    if err.is_terminal() {
+        let _ = write!(err, "\r\x1b[K{line}\r");
+    }
 }
 
 /// A JSON value on indented lines of its own.

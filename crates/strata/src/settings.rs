@@ -334,7 +334,8 @@ pub fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
-fn spec_parser() -> impl Fn(&str) -> Result<Spec, String> + Clone + Send + Sync + 'static {
+/// Draft lengths.
+pub fn spec_parser() -> impl Fn(&str) -> Result<Spec, String> + Clone + Send + Sync + 'static {
     |s| match (s, s.parse()) {
         ("auto", _) => Ok(Spec::Auto),
         (_, Ok(n @ 0..=16)) => Ok(Spec::Fixed(n)),
@@ -347,7 +348,8 @@ pub fn kv_parser() -> impl TypedValueParser<Value = KvKind> {
     PossibleValuesParser::new(KvKind::ALL.map(KvKind::name)).try_map(|s| KvKind::from_name(&s).ok_or("no such format"))
 }
 
-fn simd_parser() -> impl TypedValueParser<Value = Simd> {
+/// Instruction-set levels by name.
+pub fn simd_parser() -> impl TypedValueParser<Value = Simd> {
     const LEVELS: [Simd; 4] = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Avx512Vnni];
     PossibleValuesParser::new(LEVELS.map(Simd::name)).try_map(|s| LEVELS.into_iter().find(|l| l.name() == s).ok_or("no such level"))
 }

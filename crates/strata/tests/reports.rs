@@ -83,7 +83,9 @@ fn doctor_lists_every_switch_with_its_origin() {
 #[test]
 fn parity_lists_its_suites() {
     let t = text(&["parity", "--list"]);
-    for name in ["ops_parity", "matmul_parity", "qsa_scores_parity", "qsa_topk_active_parity", "qsa_attn_parity", "engine_hash"] {
+    for name in
+        ["ops_parity", "matmul_parity", "qsa_scores_parity", "qsa_topk_active_parity", "qsa_attn_parity", "engine_hash", "format_hash"]
+    {
         assert!(t.lines().any(|l| l.starts_with(name)), "{t}");
     }
     assert_eq!(text(&["parity", "--list", "engine"]).lines().count(), 1);

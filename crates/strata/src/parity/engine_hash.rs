@@ -26,27 +26,34 @@ const PROMPT: &str = include_str!("prompt.txt");
 
 /// What may change the answer.
 #[derive(Clone, Copy, PartialEq)]
-struct Group {
-    kv: KvKind,
-    sampled: bool,
+pub(super) struct Group {
+    pub kv: KvKind,
+    pub sampled: bool,
 }
 
 impl Group {
-    fn label(self) -> String {
+    pub fn label(self) -> String {
         format!("{} {}", self.kv.name(), if self.sampled { "sampled" } else { "greedy" })
     }
 }
 
 /// What must not.
 #[derive(Clone, Copy)]
-struct Way {
-    level: Simd,
-    threads: usize,
-    chunk: usize,
-    spec: usize,
+pub(super) struct Way {
+    pub level: Simd,
+    pub threads: usize,
+    pub chunk: usize,
+    pub spec: usize,
 }
 
-fn groups() -> impl Iterator<Item = Group> {
+impl Way {
+    pub fn label(self) -> String {
+        let Way { level, threads, chunk, spec } = self;
+        format!("{} threads {threads} chunk {chunk} spec {spec}", level.name())
+    }
+}
+
+pub(super) fn groups() -> impl Iterator<Item = Group> {
     KINDS.into_iter().flat_map(|kv| [false, true].map(|sampled| Group { kv, sampled }))
 }
 
@@ -88,7 +95,7 @@ fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingP
     let mut bound = Bound::new(&gguf, plainest)?;
     let mut right: Vec<(Group, Vec<Token>)> = Vec::new();
     for g in groups().filter(|g| plan.iter().any(|(_, groups)| groups.contains(g))) {
-        let answer = bound.answer(plainest, g, params(g), &prompt)?;
+        let answer = bound.answer(plainest, g, params(g), &prompt, GENERATED)?;
         let ids: Vec<u32> = answer.iter().map(|t| t.id).collect();
         report(Event::Note(format!("{} {}", g.label(), token_hash_hex(&ids))));
         right.push((g, answer));
@@ -98,11 +105,10 @@ fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingP
             bound = Bound::new(&gguf, way)?;
         }
         for (g, want) in right.iter().filter(|(g, _)| groups.contains(g)) {
-            let got = bound.answer(way, *g, change(params(*g)), &prompt)?;
-            let Way { level, threads, chunk, spec } = way;
+            let got = bound.answer(way, *g, change(params(*g)), &prompt, GENERATED)?;
             report(Event::Case(CaseReport {
                 suite: "engine_hash",
-                case: format!("{} {} threads {threads} chunk {chunk} spec {spec}", g.label(), level.name()),
+                case: format!("{} {}", g.label(), way.label()),
                 compared: 2 * GENERATED as u64,
                 differing: differing(&got, want),
                 max_err64: None,
@@ -113,13 +119,13 @@ fn compare(plan: Vec<(Way, Vec<Group>)>, change: fn(SamplingParams) -> SamplingP
 }
 
 /// Ids and log-probabilities that are not the same to the bit.
-fn differing(got: &[Token], want: &[Token]) -> u64 {
+pub(super) fn differing(got: &[Token], want: &[Token]) -> u64 {
     let bits = |t: &Token| t.logprob.map(f32::to_bits);
     let pairs = got.iter().zip(want).map(|(a, b)| u64::from(a.id != b.id) + u64::from(bits(a) != bits(b)));
     pairs.sum::<u64>() + 2 * got.len().abs_diff(want.len()) as u64
 }
 
-fn params(g: Group) -> SamplingParams {
+pub(super) fn params(g: Group) -> SamplingParams {
     let logprobs = Some(0);
     if g.sampled {
         SamplingParams { temperature: 0.8, top_p: 0.95, seed: 7, logprobs, ..SamplingParams::default() }
@@ -129,22 +135,23 @@ fn params(g: Group) -> SamplingParams {
 }
 
 /// The model bound for a level and a number of threads; engines borrow it one after another.
-struct Bound {
-    level: Simd,
-    threads: usize,
+pub(super) struct Bound {
+    pub level: Simd,
+    pub threads: usize,
     parts: Option<(Cpu, Model<Cpu>)>,
 }
 
 impl Bound {
-    fn new(gguf: &strata_gguf::Gguf, way: Way) -> Result<Bound, CliError> {
+    pub fn new(gguf: &strata_gguf::Gguf, way: Way) -> Result<Bound, CliError> {
         let cpu = Cpu::new(Arc::new(Pool::new(way.threads)), way.level)?;
         let model = Model::bind(&cpu, gguf, None, ModelOptions::default())?;
         Ok(Bound { level: way.level, threads: way.threads, parts: Some((cpu, model)) })
     }
 
-    fn answer(&mut self, way: Way, g: Group, params: SamplingParams, prompt: &[u32]) -> Result<Vec<Token>, CliError> {
+    /// The first `n` tokens after the prompt.
+    pub fn answer(&mut self, way: Way, g: Group, params: SamplingParams, prompt: &[u32], n: usize) -> Result<Vec<Token>, CliError> {
         let (cpu, model) = self.parts.take().expect("the parts are put back after every run");
-        let capacity = prompt.len() + GENERATED;
+        let capacity = prompt.len() + n;
         let options = EngineOptions {
             kv: g.kv,
             capacity,
@@ -155,10 +162,10 @@ impl Bound {
         };
         let mut engine = Engine::new(cpu, model, options)?;
         let mut tokens = vec![engine.start(prompt, &params, &mut |_, _| true)?];
-        while tokens.len() < GENERATED {
+        while tokens.len() < n {
             engine.step(&params, &|_| false, &mut tokens)?;
         }
-        tokens.truncate(GENERATED);
+        tokens.truncate(n);
         self.parts = Some(engine.into_parts());
         Ok(tokens)
     }

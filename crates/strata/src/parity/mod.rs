@@ -1,6 +1,7 @@
 //! `strata parity`: every exactness suite, on this machine.
 
 mod engine_hash;
+mod format_hash;
 
 use crate::cli::ParityArgs;
 use crate::error::CliError;
@@ -68,6 +69,7 @@ fn cpu_suites() -> Vec<Suite> {
             Ok(())
         }),
         suite("engine_hash", "the bundled model's tokens: instructions, threads, chunks, speculation; every KV format", engine_hash::run),
+        suite("format_hash", "synthetic models of every weight format, rows up to 10,240 wide: the same matrix", format_hash::run),
     ]
 }
 

@@ -1,24 +1,29 @@
-//! `strata bench`: times of a device's kernels.
+//! Times of a card's kernels.
 
-use crate::cli::BenchArgs;
+use super::BenchArgs;
 use crate::error::CliError;
 use crate::output;
 use std::process::ExitCode;
 use strata_gpu::Device;
 use strata_gpu::bench::{BENCHES, Bench};
 
-/// Runs the benchmarks.
+/// A line for each benchmark.
+pub fn list() -> impl Iterator<Item = String> {
+    BENCHES.iter().map(|b| format!("{:<24} {} {}\n", b.name, b.about, b.numbers))
+}
+
+/// True if `name` begins the name of a benchmark.
+pub fn is_one(name: &str) -> bool {
+    BENCHES.iter().any(|b| b.name.starts_with(name))
+}
+
+/// Runs the benchmarks on a device.
 ///
 /// # Errors
 /// An unknown name, or a device that is not there or fails.
-pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
+pub fn run(backend: &str, args: &BenchArgs) -> Result<ExitCode, CliError> {
     let chosen = select(&args.ops)?;
-    if args.list {
-        let lines = chosen.iter().map(|b| format!("{:<24} {} {}\n", b.name, b.about, b.numbers));
-        output::print(&lines.collect::<String>())?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let device = Device::open(&args.backend)?;
+    let device = Device::open(backend)?;
     output::print(&format!("{} ({}), {} units\n", device.info().name, device.info().arch, device.info().units))?;
     for bench in chosen {
         output::print(&format!("{}: {}\n", bench.name, bench.about))?;
@@ -35,7 +40,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
 
 /// The benchmarks whose names begin with one of `names`; all without names.
 fn select(names: &[String]) -> Result<Vec<&'static Bench>, CliError> {
-    if let Some(unknown) = names.iter().find(|n| !BENCHES.iter().any(|b| b.name.starts_with(n.as_str()))) {
+    if let Some(unknown) = names.iter().find(|n| !is_one(n)) {
         let known: Vec<&str> = BENCHES.iter().map(|b| b.name).collect();
         return Err(CliError::Usage(format!("bench: expected the beginning of one of {}, found {unknown}", known.join(", "))));
     }
