@@ -145,7 +145,7 @@ fn extreme_values_give_finite_blocks() {
                 // nothing grows to much more than the largest value (and the least scale)
                 assert!(largest <= 1.6 * amax + 1e-5, "{dtype}: {largest:e} of {amax:e}, {:?}", &x[..4]);
                 // values in the range of the scales keep their size
-                if (1e-2..1e4).contains(&amax) {
+                if importance.is_none() && (1e-2..1e4).contains(&amax) {
                     // the IQ2 formats have no small values beside a large one: then no error is above that of zeros
                     let bound = if dtype.name().starts_with("IQ2") { 1.01 } else { 0.8 };
                     assert!(relative(x, &out, |_| 1.0) <= bound, "{dtype}: {:?} became {:?}", &x[..4], &out[..4]);

@@ -138,13 +138,13 @@ pub(crate) fn super_block<C: Codec, const SUBS: usize>(
         }
         let mut block = Integers::scaled(rounded.scale, [0; SUBS], [0; 256]);
         let (mut total, mut xc, mut cc) = (0.0, 0.0, 0.0);
-        for j in 0..SUBS {
+        for (j, fit) in scales.iter().enumerate() {
             let (x, w) = parts(j);
             let codes = &mut block.codes[j * span..][..span];
             let mut least = f32::INFINITY;
             let mut trial = [0i8; 256];
             let trial = &mut trial[..span];
-            for sub in allowed.near(scales[j] / rounded.d) {
+            for sub in allowed.near(fit / rounded.d) {
                 let s = rounded.d * sub as f32;
                 codec.codes(x, w, s, trial);
                 let error = error(x, w, s, trial);
