@@ -26,7 +26,7 @@ SCALES = {
 OTHERS = {"Q2_0": (42, 64, 18)}
 # name -> exponent bits, mantissa bits
 FLOATS = {"F32": (8, 23), "F16": (5, 10), "BF16": (8, 7)}
-ENCODERS = ["F16", "BF16", "Q8_0", "Q4_0"]
+ENCODERS = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"]
 
 
 def splitmix64(seed: int, n: int) -> np.ndarray:

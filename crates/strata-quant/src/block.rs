@@ -160,12 +160,12 @@ pub trait FloatFormat: 'static {
     const MANTISSA: u32;
     /// The value, exactly.
     fn value(bytes: Self::Bytes) -> f32;
-    /// Rounds to nearest, ties to even.
+    /// Rounds to nearest, ties to even; what is too large becomes the largest finite number.
     fn bytes(value: f32) -> Self::Bytes;
 }
 
-/// Encodes values into as many whole blocks as they fill.
-pub type Encode = fn(&[f32], &mut [u8]);
+/// Encodes finite values, with the importance of each if there is one, into as many whole blocks as they fill.
+pub type Encode = fn(&[f32], Option<&[f32]>, &mut [u8]);
 
 /// The scales of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,12 @@ pub enum QuantizeError {
     Size(#[from] SizeError),
     #[error("{0}: this build decodes the format but does not encode it")]
     Unsupported(DType),
+    #[error("value {0}: expected a finite number, found an infinity or NaN")]
+    NotFinite(usize),
+    #[error("expected the importance of {expected} values, found {found}")]
+    Importance { expected: usize, found: usize },
+    #[error("importance {0}: expected a finite number that is not negative")]
+    BadImportance(usize),
 }
 
 fn check_size(dtype: DType, bytes: usize, values: usize) -> Result<(), SizeError> {
@@ -69,17 +75,54 @@ impl Visitor for Decode<'_> {
     }
 }
 
-/// Encodes finite values, with the rounding of the format's reference encoder.
+/// Whether this build encodes a format.
+pub fn can_encode(dtype: DType) -> bool {
+    struct Can;
+    impl Visitor for Can {
+        type Out = bool;
+        fn float<F: FloatFormat>(self) -> bool {
+            true
+        }
+        fn block<F: BlockFormat>(self) -> bool {
+            F::ENCODE.is_some()
+        }
+    }
+    dtype.visit(Can)
+}
+
+/// Encodes finite values: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and the float types with the rounding of their reference encoder, the others
+/// by a search for the least weighted error. Scales and floats too large for their type become the largest finite number.
 ///
 /// # Errors
-/// `out` is not the whole blocks of `values.len()` values, or the format has no encoder here.
+/// `out` is not the whole blocks of `values.len()` values, a value is not finite, or the format has no encoder here.
 pub fn quantize(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<(), QuantizeError> {
+    quantize_weighted(dtype, values, None, out)
+}
+
+/// [`quantize`] with the importance of each value, a mean square of the activations it meets: then all formats with less than 8
+/// bits a value search for the least weighted error.
+///
+/// # Errors
+/// As [`quantize`], or the importance is of another number of values, negative or not finite.
+pub fn quantize_weighted(dtype: DType, values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) -> Result<(), QuantizeError> {
     check_size(dtype, out.len(), values.len())?;
-    dtype.visit(Write { values, out }).ok_or(QuantizeError::Unsupported(dtype))
+    if let Some(i) = values.iter().position(|v| !v.is_finite()) {
+        return Err(QuantizeError::NotFinite(i));
+    }
+    if let Some(importance) = importance {
+        if importance.len() != values.len() {
+            return Err(QuantizeError::Importance { expected: values.len(), found: importance.len() });
+        }
+        if let Some(i) = importance.iter().position(|v| !(0.0..f32::INFINITY).contains(v)) {
+            return Err(QuantizeError::BadImportance(i));
+        }
+    }
+    dtype.visit(Write { values, importance, out }).ok_or(QuantizeError::Unsupported(dtype))
 }
 
 struct Write<'a> {
     values: &'a [f32],
+    importance: Option<&'a [f32]>,
     out: &'a mut [u8],
 }
 
@@ -93,7 +136,7 @@ impl Visitor for Write<'_> {
     }
 
     fn block<F: BlockFormat>(self) -> Option<()> {
-        F::ENCODE.map(|encode| encode(self.values, self.out))
+        F::ENCODE.map(|encode| encode(self.values, self.importance, self.out))
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod block;
 mod dtype;
+mod encode;
 mod format;
 #[allow(non_camel_case_types, reason = "names are those of the GGUF ecosystem")]
 pub mod formats;
@@ -15,4 +16,4 @@ pub mod testing;
 
 pub use block::{BlockFormat, ByteArray, Encode, FloatFormat, IntegerForm, Integers, Scales, Visitor, half_at};
 pub use dtype::{DType, UnknownDType};
-pub use format::{QuantizeError, SizeError, dequantize, first_non_finite, quantize};
+pub use format::{QuantizeError, SizeError, can_encode, dequantize, first_non_finite, quantize, quantize_weighted};

@@ -143,8 +143,8 @@ fn sizes_must_match() {
     let error = SizeError { dtype: DType::Q8_0, bytes: 33, values: 32 };
     assert_eq!(quantize(DType::Q8_0, &[0.0; 32], &mut [0; 33]), Err(QuantizeError::Size(error)));
     assert!(error.to_string().contains("Q8_0") && error.to_string().contains("33 bytes and 32 values"));
-    let refused = quantize(DType::Q6_K, &[0.0; 256], &mut [0; 210]);
-    assert_eq!(refused, Err(QuantizeError::Unsupported(DType::Q6_K)));
+    let refused = quantize(DType::IQ1_S, &[0.0; 256], &mut [0; 50]);
+    assert_eq!(refused, Err(QuantizeError::Unsupported(DType::IQ1_S)));
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub enum Command {
     Chat(ChatArgs),
     /// Shows what a GGUF file holds
     Inspect(InspectArgs),
+    /// Writes a model with its weights in another format
+    Quantize(QuantizeArgs),
     /// Turns text into token ids, or ids into text
     Tokenize(TokenizeArgs),
     /// Shows this machine, the ops it gets, and every switch
@@ -117,6 +119,34 @@ pub struct InspectArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// `strata quantize`.
+#[derive(Args, Debug)]
+pub struct QuantizeArgs {
+    /// GGUF file, or the first of a split model
+    #[arg(value_name = "IN")]
+    pub input: PathBuf,
+    /// File to write, whole or not at all
+    #[arg(value_name = "OUT")]
+    pub output: PathBuf,
+    /// Format of the matrices, for example Q4_K or IQ3_S. Rows that are no whole number of its blocks take a 32-wide format;
+    /// token_embd and output at least Q6_K; vectors, norms, routers, injections, convolutions, alpha, beta and the indexer stay
+    #[arg(long = "type", value_name = "T")]
+    pub dtype: String,
+    /// Format of the tensors whose names match, before all other rules; `source` leaves them as they are. The first that matches
+    /// counts
+    #[arg(long, value_name = "REGEX=T")]
+    pub keep: Vec<String>,
+    /// Importance of the inputs of each matrix, as llama.cpp's tools write it (GGUF or .dat)
+    #[arg(long, value_name = "FILE")]
+    pub imatrix: Option<PathBuf>,
+    /// Threads; the bytes do not depend on it
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    pub threads: Option<usize>,
+    /// Print the plan and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// `strata tokenize`.

@@ -37,6 +37,10 @@ pub enum CliError {
     #[error(transparent)]
     Gpu(#[from] strata_gpu::GpuError),
     #[error(transparent)]
+    Convert(#[from] crate::quantize::ConvertError),
+    #[error(transparent)]
+    Imatrix(#[from] crate::quantize::ImatrixError),
+    #[error(transparent)]
     Stop(#[from] StopStringsError),
     #[error("{source_name}: expected UTF-8, found other bytes from byte {position} on")]
     Utf8 { source_name: String, position: usize },

@@ -19,6 +19,7 @@ mod output;
 mod parity;
 mod progress;
 mod prompt;
+mod quantize;
 mod run;
 mod settings;
 mod synth;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::run(args, &matches),
         cli::Command::Chat(args) => chat::run(args),
         cli::Command::Inspect(args) => inspect::run(&args),
+        cli::Command::Quantize(args) => quantize::run(&args),
         cli::Command::Tokenize(args) => tokenize::run(&args),
         cli::Command::Doctor(args) => doctor::run(&args, &matches),
         cli::Command::Parity(args) => parity::run(&args),

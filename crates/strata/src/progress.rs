@@ -38,12 +38,27 @@ pub fn bytes(all: u64) -> Line {
     bar(all, "writing [{bar:32}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left")
 }
 
+/// A bar over `all` bytes that are being converted, with the tensor at work.
+pub fn converting(all: u64) -> Line {
+    bar(all, "converting [{bar:32}] {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}")
+}
+
 /// A bar over `all` tokens that are being scored.
 pub fn tokens(all: u64) -> Line {
     bar(all, "scoring [{bar:32}] {pos}/{len} tokens, {per_sec}, {eta} left")
 }
 
 impl Line {
+    /// What is at work.
+    pub fn name(&self, name: &str) {
+        self.0.set_message(name.to_owned());
+    }
+
+    /// So much more is done.
+    pub fn add(&self, more: u64) {
+        self.0.inc(more);
+    }
+
     /// So much is done.
     pub fn set(&self, done: u64) {
         self.0.set_position(done);

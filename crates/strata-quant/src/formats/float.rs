@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use crate::block::FloatFormat;
+use crate::encode::half_of;
 
 /// IEEE binary32.
 pub struct F32;
@@ -37,7 +38,7 @@ impl FloatFormat for F16 {
     }
 
     fn bytes(value: f32) -> [u8; 2] {
-        f16::from_f32(value).to_le_bytes()
+        half_of(value).to_le_bytes()
     }
 }
 
@@ -52,6 +53,6 @@ impl FloatFormat for BF16 {
     }
 
     fn bytes(value: f32) -> [u8; 2] {
-        bf16::from_f32(value).to_le_bytes()
+        bf16::from_f32(value.clamp(bf16::MIN.to_f32(), bf16::MAX.to_f32())).to_le_bytes()
     }
 }

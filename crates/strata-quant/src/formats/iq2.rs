@@ -2,9 +2,13 @@
 //!
 //! The values are d * (1 / 2 + scale) / 4 * code: the sub-scales are 2 * scale + 1, and d / 8, which is exact, the scale.
 
+use std::sync::LazyLock;
+
 use super::codebooks::{EVEN_SIGNS, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID};
-use super::{nibble, signed, u16_at, u32_at};
-use crate::block::{BlockFormat, Integers, Scales, half_at};
+use super::{nibble, sign_bits, signed, u16_at, u32_at};
+use crate::block::{BlockFormat, Encode, Integers, Scales, half_at};
+use crate::encode::grid::Grid;
+use crate::encode::{SubScales, Values, blocks, half_of, super_block};
 
 /// Block: d (half), then two words for each of the 8 sub-blocks of 32 values: four codebook indices of 8 bits; four indices of
 /// 7 bits into the even signs, and 4 bits of sub-scale on top.
@@ -33,6 +37,7 @@ impl BlockFormat for IQ2_XXS {
     const MAX_CODE: i32 = MAX_CODE;
     const MAX_SUB: i32 = MAX_SUB;
     const SCALES: Scales = Scales::Half(&[0]);
+    const ENCODE: Option<Encode> = Some(encode_iq2_xxs);
 
     #[inline(always)]
     fn integers(b: &[u8; 66]) -> Self::Integers {
@@ -50,6 +55,7 @@ impl BlockFormat for IQ2_XS {
     const MAX_CODE: i32 = MAX_CODE;
     const MAX_SUB: i32 = MAX_SUB;
     const SCALES: Scales = Scales::Half(&[0]);
+    const ENCODE: Option<Encode> = Some(encode_iq2_xs);
 
     #[inline(always)]
     fn integers(b: &[u8; 74]) -> Self::Integers {
@@ -67,6 +73,7 @@ impl BlockFormat for IQ2_S {
     const MAX_CODE: i32 = MAX_CODE;
     const MAX_SUB: i32 = MAX_SUB;
     const SCALES: Scales = Scales::Half(&[0]);
+    const ENCODE: Option<Encode> = Some(encode_iq2_s);
 
     #[inline(always)]
     fn integers(b: &[u8; 82]) -> Self::Integers {
@@ -76,4 +83,56 @@ impl BlockFormat for IQ2_S {
         });
         Integers::scaled(half_at(b, 0) * 0.125, std::array::from_fn(|j| nibble(&b[74..], j) as i8 * 2 + 1), codes)
     }
+}
+
+const LEVELS: [i8; 3] = [8, 25, 43];
+static SEARCH_XXS: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&IQ2_XXS_GRID, &LEVELS, true));
+static SEARCH_XS: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&IQ2_XS_GRID, &LEVELS, true));
+static SEARCH_S: LazyLock<Grid<8>> = LazyLock::new(|| Grid::new(&IQ2_S_GRID, &LEVELS, false));
+
+fn encode_iq2_xxs(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    blocks(values, importance, out, |v: &Values<256>| {
+        let w = super_block::<_, 8>(&*SEARCH_XXS, v, SubScales::ODD, 8.0)?;
+        let mut b = [0; 66];
+        b[..2].copy_from_slice(&half_of(8.0 * w.d[0]).to_le_bytes());
+        for (j, codes) in w.codes.as_chunks::<32>().0.iter().enumerate() {
+            let mut word = u32::from(w.subs[j] as u8 / 2) << 28;
+            for (i, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
+                b[2 + 8 * j + i] = SEARCH_XXS.index(codes) as u8;
+                word |= u32::from(sign_bits(codes) & 127) << (7 * i);
+            }
+            b[6 + 8 * j..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        Some(b)
+    });
+}
+
+fn encode_iq2_xs(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    blocks(values, importance, out, |v: &Values<256>| {
+        let w = super_block::<_, 16>(&*SEARCH_XS, v, SubScales::ODD, 8.0)?;
+        let mut b = [0; 74];
+        b[..2].copy_from_slice(&half_of(8.0 * w.d[0]).to_le_bytes());
+        for (g, codes) in w.codes.as_chunks::<8>().0.iter().enumerate() {
+            let word = SEARCH_XS.index(codes) as u16 | u16::from(sign_bits(codes) & 127) << 9;
+            b[2 + 2 * g..][..2].copy_from_slice(&word.to_le_bytes());
+        }
+        (0..16).for_each(|j| b[66 + j / 2] |= (w.subs[j] as u8 / 2) << (j % 2 * 4));
+        Some(b)
+    });
+}
+
+fn encode_iq2_s(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    blocks(values, importance, out, |v: &Values<256>| {
+        let w = super_block::<_, 16>(&*SEARCH_S, v, SubScales::ODD, 8.0)?;
+        let mut b = [0; 82];
+        b[..2].copy_from_slice(&half_of(8.0 * w.d[0]).to_le_bytes());
+        for (g, codes) in w.codes.as_chunks::<8>().0.iter().enumerate() {
+            let index = SEARCH_S.index(codes);
+            b[2 + g] = index as u8;
+            b[34 + g] = sign_bits(codes);
+            b[66 + g / 4] |= ((index >> 8) as u8) << (g % 4 * 2);
+        }
+        (0..16).for_each(|j| b[74 + j / 2] |= (w.subs[j] as u8 / 2) << (j % 2 * 4));
+        Some(b)
+    });
 }

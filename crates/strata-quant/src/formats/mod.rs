@@ -51,6 +51,11 @@ fn signed<const N: usize>(codes: [i8; N], signs: u8) -> [i8; N] {
     std::array::from_fn(|i| if signs >> i & 1 == 1 { -codes[i] } else { codes[i] })
 }
 
+/// A bit for each negative code.
+fn sign_bits(codes: &[i8]) -> u8 {
+    codes.iter().enumerate().fold(0, |bits, (i, c)| bits | u8::from(*c < 0) << i)
+}
+
 /// The little-endian number at byte `at`.
 #[inline(always)]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

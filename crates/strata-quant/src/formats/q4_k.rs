@@ -1,6 +1,7 @@
 //! Q4_K and Q5_K: super-blocks of 256 values with integer sub-scales and minima.
 
-use crate::block::{BlockFormat, Integers, Scales, half_at};
+use crate::block::{BlockFormat, Encode, Integers, Scales, half_at};
+use crate::encode::{Values, blocks, half_of, super_block_with_minima};
 
 /// Block: d, dmin (halfs), 12 bytes of sub-scales, 128 bytes of codes: 32 bytes hold two sub-blocks, low nibbles
 /// first. value = d * scale * code - dmin * min.
@@ -30,6 +31,7 @@ impl BlockFormat for Q4_K {
     const MAX_SUB: i32 = 63;
     const MAX_MIN: i32 = 63;
     const SCALES: Scales = Scales::Half(&[0, 2]);
+    const ENCODE: Option<Encode> = Some(encode_q4_k);
 
     #[inline(always)]
     fn integers(b: &[u8; 144]) -> Self::Integers {
@@ -49,6 +51,7 @@ impl BlockFormat for Q5_K {
     const MAX_SUB: i32 = 63;
     const MAX_MIN: i32 = 63;
     const SCALES: Scales = Scales::Half(&[0, 2]);
+    const ENCODE: Option<Encode> = Some(encode_q5_k);
 
     #[inline(always)]
     fn integers(b: &[u8; 176]) -> Self::Integers {
@@ -60,4 +63,45 @@ impl BlockFormat for Q5_K {
         });
         Integers { d: [half_at(b, 0)], dmin: half_at(b, 2), codes, subs, mins }
     }
+}
+
+/// Scales and the packed sub-scales and minima: the 16 bytes that both formats begin with.
+fn put_scales(w: &Integers<256, 8, 1>, to: &mut [u8]) {
+    to[..2].copy_from_slice(&half_of(w.d[0]).to_le_bytes());
+    to[2..4].copy_from_slice(&half_of(w.dmin).to_le_bytes());
+    for j in 0..4 {
+        let (low, high) = ((w.subs[j] as u8, w.mins[j]), (w.subs[j + 4] as u8, w.mins[j + 4]));
+        to[4 + j] = low.0 | high.0 >> 4 << 6;
+        to[8 + j] = low.1 | high.1 >> 4 << 6;
+        to[12 + j] = high.0 & 15 | (high.1 & 15) << 4;
+    }
+}
+
+/// Low nibbles: 32 bytes hold two sub-blocks.
+fn put_nibbles(codes: &[i8; 256], to: &mut [u8]) {
+    for (i, q) in to.iter_mut().enumerate() {
+        let at = i / 32 * 64 + i % 32;
+        *q = codes[at] as u8 & 15 | (codes[at + 32] as u8 & 15) << 4;
+    }
+}
+
+fn encode_q4_k(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    blocks(values, importance, out, |v: &Values<256>| {
+        let w = super_block_with_minima(v, 15.0, 63)?;
+        let mut b = [0; 144];
+        put_scales(&w, &mut b);
+        put_nibbles(&w.codes, &mut b[16..]);
+        Some(b)
+    });
+}
+
+fn encode_q5_k(values: &[f32], importance: Option<&[f32]>, out: &mut [u8]) {
+    blocks(values, importance, out, |v: &Values<256>| {
+        let w = super_block_with_minima(v, 31.0, 63)?;
+        let mut b = [0; 176];
+        put_scales(&w, &mut b);
+        w.codes.iter().enumerate().for_each(|(i, c)| b[16 + i % 32] |= (*c as u8 >> 4) << (i / 32));
+        put_nibbles(&w.codes, &mut b[48..]);
+        Some(b)
+    });
 }

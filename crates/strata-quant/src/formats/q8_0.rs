@@ -1,8 +1,7 @@
 //! Q8_0: 32 signed bytes and their scale.
 
-use half::f16;
-
 use crate::block::{BlockFormat, Encode, Integers, Scales, half_at};
+use crate::encode::half_of;
 use crate::format::encode_blocks;
 
 /// Block: d (half), 32 signed codes. value = d * code.
@@ -22,12 +21,12 @@ impl BlockFormat for Q8_0 {
 }
 
 /// d = max |x| / 127; codes by the unrounded d, half away from zero.
-fn encode(values: &[f32], out: &mut [u8]) {
+fn encode(values: &[f32], _: Option<&[f32]>, out: &mut [u8]) {
     encode_blocks(values, out, |v: &[f32; 32], b: &mut [u8; 34]| {
         let amax = v.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-        let d = amax / 127.0;
+        let d = (amax / 127.0).min(65504.0);
         let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-        b[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
+        b[..2].copy_from_slice(&half_of(d).to_le_bytes());
         for (q, x) in b[2..].iter_mut().zip(v) {
             *q = (x * inverse).round() as i8 as u8;
         }
