@@ -81,7 +81,7 @@ pub fn mat_vec(p: Product, rounds: usize) -> Timing {
     // one random expert over and over: what is in it does not matter, where it is does
     let one = random_blocks(p.dtype, p.rows * p.cols / p.dtype.block_len(), &mut SplitMix64::new(1));
     let w = Matrix::new(p.dtype, p.rows * all, p.cols, Bytes::from(one.repeat(all)), p.simd).expect("sizes agree");
-    let pool = Pool::pinned(p.threads);
+    let pool = Pool::pinned(p.threads).expect("the threads start");
     let n = p.experts * p.columns;
     let mut rng = SplitMix64::new(2);
     let x: Vec<f32> = (0..n * p.cols).map(|_| rng.next_f32()).collect();
@@ -111,7 +111,7 @@ pub fn mat_vec(p: Product, rounds: usize) -> Timing {
 /// Reading memory on `threads` threads: the limit of a product that reads each weight once.
 pub fn read_bandwidth(threads: usize, rounds: usize) -> Timing {
     let memory = vec![1u64; LARGE / 8];
-    let pool = Pool::pinned(threads);
+    let pool = Pool::pinned(threads).expect("the threads start");
     let parts = threads * 8;
     Timing::of(rounds, 1, LARGE as f64, (LARGE / 8) as f64, || {
         pool.run(parts, &|t, _| {

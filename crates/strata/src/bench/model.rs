@@ -100,7 +100,7 @@ fn tests(args: &BenchArgs) -> impl Iterator<Item = Test> {
 
 /// Times a test, after one run that is not timed.
 fn one(args: &BenchArgs, model: &Loaded, settings: &EngineSettings, test: Test) -> Result<Value, CliError> {
-    let mut engine = model.engine(settings, test.capacity())?;
+    let (mut engine, _tiers) = model.engine(settings, test.capacity())?;
     let ids = ids(model.config.vocab, test.depth.max(1) + test.prompt);
     // drawn at temperature 1, so that tokens, and with them experts, change from step to step
     let params = SamplingParams { temperature: 1.0, seed: 1, ..SamplingParams::default() };

@@ -99,7 +99,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
                 simd,
                 rounds: args.repetitions,
                 types: types.clone(),
-                limits: Limits::measure(threads, simd, args.repetitions),
+                limits: Limits::measure(threads, simd, args.repetitions)?,
             };
             for op in &chosen {
                 output::note_if_terminal(op.name);
@@ -116,12 +116,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode, CliError> {
 }
 
 impl Limits {
-    fn measure(threads: usize, simd: Simd, rounds: usize) -> Limits {
-        let pool = Pool::pinned(threads);
+    fn measure(threads: usize, simd: Simd, rounds: usize) -> Result<Limits, CliError> {
+        let pool = Pool::pinned(threads)?;
         let [floats, integers] = multiply_adds(&pool, simd, rounds);
         // look-ups are a matter of one core's first cache: each thread has its own
         let look_ups = [false, true].map(|wide| look_ups(wide, rounds).rate() * threads as f64);
-        Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups }
+        Ok(Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups })
     }
 }
 
@@ -240,7 +240,7 @@ fn random(cpu: &Cpu, rng: &mut SplitMix64, len: usize, scale: f32) -> Result<Vec
 }
 
 fn gdn(s: &Setting) -> Result<Vec<Case>, CliError> {
-    let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)), s.simd)?;
+    let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)?), s.simd)?;
     let shape = GdnShape { key_heads: 16, value_heads: 48, key_dim: 128, value_dim: 128 };
     let rng = &mut SplitMix64::new(1);
     let mut cases = Vec::new();
@@ -270,7 +270,7 @@ fn gdn(s: &Setting) -> Result<Vec<Case>, CliError> {
 
 fn qsa(s: &Setting) -> Result<Vec<Case>, CliError> {
     const CELLS: usize = 8192;
-    let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)), s.simd)?;
+    let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)?), s.simd)?;
     let g = QsaGeometry {
         heads: 24,
         kv_heads: 2,
