@@ -69,7 +69,7 @@ mod tests {
             let all = of(&starts, row, block, most);
             let mut next = 0;
             for (i, e) in all.iter().enumerate() {
-                prop_assert!(e.offset % block == 0 && e.len as u64 % block == 0 && e.need <= e.len && e.len - e.need < block as usize);
+                prop_assert!(e.offset.is_multiple_of(block) && (e.len as u64).is_multiple_of(block) && e.need <= e.len && e.len - e.need < block as usize);
                 prop_assert!(e.len <= most || e.count == 1);
                 prop_assert_eq!(e.first, next);
                 next += e.count;
