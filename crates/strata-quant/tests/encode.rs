@@ -13,7 +13,7 @@ fn weights(n: usize, seed: u64) -> Vec<f32> {
                 scale = 0.02 * (1.5 + rng.next_f32());
             }
             let normal = (0..12).map(|_| rng.next_f32()).sum::<f32>() * 0.5;
-            scale * if rng.next_u64() % 300 == 0 { 3.0 * normal } else { normal }
+            scale * if rng.next_u64().is_multiple_of(300) { 3.0 * normal } else { normal }
         })
         .collect()
 }
@@ -164,7 +164,7 @@ fn what_cannot_be_encoded_is_an_error() {
     x[9] = f32::INFINITY;
     assert_eq!(quantize(DType::Q4_K, &x, &mut out), Err(QuantizeError::NotFinite(9)));
     x[9] = 1.0;
-    let with = |i: &[f32]| quantize_weighted(DType::Q4_K, &x, Some(i), &mut vec![0; 144]);
+    let with = |i: &[f32]| quantize_weighted(DType::Q4_K, &x, Some(i), &mut [0; 144]);
     assert_eq!(with(&[1.0; 255]), Err(QuantizeError::Importance { expected: 256, found: 255 }));
     let mut importance = vec![1.0; 256];
     for bad in [-1.0, f32::NAN, f32::INFINITY] {

@@ -113,7 +113,7 @@ fn importance_moves_the_error() {
     w.tensor(&format!("{name}.in_sum2"), DType::F32, &[255, 3]).unwrap();
     w.tensor(&format!("{name}.counts"), DType::F32, &[1, 3]).unwrap();
     let mut file = w.begin(Vec::new()).unwrap();
-    [4 * 255 * 3, 4 * 3].map(|n| file.write(&vec![0; n]).unwrap());
+    [4 * 255 * 3, 4 * 3].into_iter().for_each(|n| file.write(&vec![0; n]).unwrap());
     std::fs::write(&imatrix, file.finish().unwrap()).unwrap();
     let line = fails(&mut strata(&["quantize", &from, &out(&dir, "no"), "--type", "Q4_K", "--imatrix", &imatrix]), 1);
     assert!(line.contains(name) && line.contains("found 765"), "{line}");
