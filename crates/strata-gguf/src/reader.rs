@@ -51,6 +51,8 @@ struct Shard {
 /// An open, fully checked model. Cheap parts of it may be shared: [`Gguf::data`] keeps the mapping alive.
 pub struct Gguf {
     version: u32,
+    /// The bytes were given, not mapped from files.
+    from_memory: bool,
     metadata: Metadata,
     shards: Vec<Shard>,
     tensors: Vec<TensorInfo>,
@@ -104,14 +106,26 @@ impl Gguf {
         if let Some(count) = header.metadata.get_opt::<u64>(COUNT_KEY)?.filter(|&n| n > 1) {
             return Err(GgufError::new(path, ErrorKind::SplitBytes { count }));
         }
-        let mut gguf = Gguf::empty(&header);
+        let mut gguf = Gguf { from_memory: true, ..Gguf::empty(&header) };
         gguf.add(path.to_owned(), bytes, &header)?;
         gguf.metadata = header.metadata;
         Ok(gguf)
     }
 
     fn empty(first: &Header) -> Gguf {
-        Gguf { version: first.version, metadata: Metadata::default(), shards: Vec::new(), tensors: Vec::new(), index: HashMap::new() }
+        Gguf {
+            version: first.version,
+            from_memory: false,
+            metadata: Metadata::default(),
+            shards: Vec::new(),
+            tensors: Vec::new(),
+            index: HashMap::new(),
+        }
+    }
+
+    /// True if the model is mapped from files; false if its bytes were given ([`Gguf::from_memory`]).
+    pub fn is_mapped(&self) -> bool {
+        !self.from_memory
     }
 
     /// Takes over the tensors of one more file.
