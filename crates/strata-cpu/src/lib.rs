@@ -1,6 +1,7 @@
 //! The op set on the CPU.
 
 pub mod backend;
+pub mod bench;
 pub mod cores;
 pub mod matmul;
 pub mod parity;

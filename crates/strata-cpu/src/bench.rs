@@ -1,0 +1,154 @@
+//! Speeds of the products, and the limits of the machine they are measured against.
+//!
+//! Weights are random and lie in more memory than caches hold; every call takes other ones.
+
+use crate::matmul::{ExpertGroup, ExpertStack, Matrix, matmul_experts, prepare};
+use crate::pool::Pool;
+use crate::simd::Simd;
+use bytes::Bytes;
+use std::hint::black_box;
+use std::time::Instant;
+use strata_ops::matmul::{Acts, Forms};
+use strata_quant::DType;
+use strata_quant::testing::{SplitMix64, random_blocks};
+
+/// Bytes that no cache holds.
+const LARGE: usize = 192 << 20;
+
+/// How long a call took, of some rounds, and what it did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timing {
+    /// Seconds a call: the median of the rounds, and the fastest and slowest of them.
+    pub seconds: f64,
+    pub fastest: f64,
+    pub slowest: f64,
+    /// Bytes of weights (or of memory, or table look-ups) a call reads.
+    pub bytes: f64,
+    /// Multiply-adds (or table look-ups) of a call.
+    pub operations: f64,
+}
+
+impl Timing {
+    /// Bytes a second.
+    pub fn bandwidth(&self) -> f64 {
+        self.bytes / self.seconds
+    }
+
+    /// Multiply-adds or look-ups a second.
+    pub fn rate(&self) -> f64 {
+        self.operations / self.seconds
+    }
+
+    /// Runs `rounds` rounds of `calls` calls each.
+    fn of(rounds: usize, calls: usize, bytes: f64, operations: f64, mut call: impl FnMut()) -> Timing {
+        call();
+        let mut seconds: Vec<f64> = (0..rounds.max(1))
+            .map(|_| {
+                let start = Instant::now();
+                (0..calls).for_each(|_| call());
+                start.elapsed().as_secs_f64() / calls as f64
+            })
+            .collect();
+        seconds.sort_by(f64::total_cmp);
+        Timing { seconds: seconds[seconds.len() / 2], fastest: seconds[0], slowest: seconds[seconds.len() - 1], bytes, operations }
+    }
+}
+
+/// What a product is measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    pub dtype: DType,
+    /// Rows and columns of an expert.
+    pub rows: usize,
+    pub cols: usize,
+    /// Experts of a call.
+    pub experts: usize,
+    /// Activation rows of each.
+    pub columns: usize,
+    pub threads: usize,
+    pub simd: Simd,
+}
+
+/// A grouped product of experts, as a decode (one column) or a prompt (many) has it.
+///
+/// # Panics
+/// If rows are not whole blocks or the CPU does not have the level.
+pub fn mat_vec(p: Product, rounds: usize) -> Timing {
+    let row_bytes = p.dtype.row_bytes(p.cols).expect("rows of whole blocks");
+    let expert_bytes = row_bytes * p.rows;
+    let all = (LARGE / expert_bytes).max(p.experts).next_multiple_of(p.experts);
+    // one random expert over and over: what is in it does not matter, where it is does
+    let one = random_blocks(p.dtype, p.rows * p.cols / p.dtype.block_len(), &mut SplitMix64::new(1));
+    let w = Matrix::new(p.dtype, p.rows * all, p.cols, Bytes::from(one.repeat(all)), p.simd).expect("sizes agree");
+    let pool = Pool::pinned(p.threads);
+    let n = p.experts * p.columns;
+    let mut rng = SplitMix64::new(2);
+    let x: Vec<f32> = (0..n * p.cols).map(|_| rng.next_f32()).collect();
+    let mut acts = Acts::new(n, p.cols, Forms::of([p.dtype]));
+    prepare(&pool, p.simd, &x, n, &mut acts);
+    let places: Vec<u32> = (0..n as u32).collect();
+    let mut out = vec![0.0; n * p.rows];
+    let mut groups: Vec<ExpertGroup> = Vec::with_capacity(p.experts);
+    let mut first = 0;
+    let calls = all / p.experts;
+    let work = (n * p.rows * p.cols) as f64;
+    // enough calls a round to be timed, at most once through the memory
+    let calls = calls.min((2e9 / work).ceil() as usize).max(1);
+    Timing::of(rounds, calls, (p.experts * expert_bytes) as f64, work, || {
+        groups.clear();
+        groups.extend((0..p.experts).map(|e| ExpertGroup {
+            expert: ((first + e) % all) as u32,
+            start: (e * p.columns) as u32,
+            end: ((e + 1) * p.columns) as u32,
+        }));
+        first += p.experts;
+        let mut stack = [ExpertStack { w: &w, rows: p.rows, out: black_box(&mut out) }];
+        matmul_experts(&pool, &mut stack, &groups, &places, &places, &acts);
+    })
+}
+
+/// Reading memory on `threads` threads: the limit of a product that reads each weight once.
+pub fn read_bandwidth(threads: usize, rounds: usize) -> Timing {
+    let memory = vec![1u64; LARGE / 8];
+    let pool = Pool::pinned(threads);
+    let parts = threads * 8;
+    Timing::of(rounds, 1, LARGE as f64, (LARGE / 8) as f64, || {
+        pool.run(parts, &|t, _| {
+            let part = &memory[memory.len() * t / parts..memory.len() * (t + 1) / parts];
+            let mut sums = [0u64; 32];
+            for line in part.as_chunks::<32>().0 {
+                for (sum, v) in sums.iter_mut().zip(line) {
+                    *sum ^= v;
+                }
+            }
+            black_box(sums);
+        });
+    })
+}
+
+/// Groups of codes looked up in a table on one thread, as every kernel of a codebook format has to: random indices from memory
+/// in the first cache, entries to vectors, and nothing else. `wide` looks up entries of 8 codes, else of 4. None where the
+/// CPU has no vector form.
+pub fn look_ups(wide: bool, rounds: usize) -> Option<Timing> {
+    const N: usize = 4096;
+    let mut rng = SplitMix64::new(3);
+    let at: Vec<u16> = (0..N).map(|_| (rng.next_u64() % 512) as u16).collect();
+    let look_up = look_up(wide)?;
+    Some(Timing::of(rounds, 500, (N * if wide { 8 } else { 4 }) as f64, N as f64, || {
+        // SAFETY: the CPU has the level, and the indices are below 512.
+        black_box(unsafe { look_up(black_box(&at[..])) });
+    }))
+}
+
+/// Looks all indices up.
+type LookUp = unsafe fn(&[u16]) -> [u64; 4];
+
+#[cfg(target_arch = "x86_64")]
+fn look_up(wide: bool) -> Option<LookUp> {
+    (Simd::best() > Simd::Scalar).then_some(if wide { crate::matmul::look_up_eights } else { crate::matmul::look_up_fours })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn look_up(_wide: bool) -> Option<LookUp> {
+    None
+}
