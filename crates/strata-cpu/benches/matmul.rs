@@ -1,65 +1,50 @@
-//! Speed of matrix products beside a plain copy: `cargo bench -p strata-cpu --bench matmul [-- FORMAT..]`.
-//!
-//! One thread. The speed of copying memory that fits the caches is measured first.
+//! Speed of grouped products of experts beside the limits of the machine:
+//! `cargo bench -p strata-cpu --bench matmul [-- FORMAT.. COLUMNS.. t=THREADS r=ROUNDS]`.
 
-use bytes::Bytes;
-use std::hint::black_box;
-use std::time::{Duration, Instant};
-use strata_cpu::matmul::{Matrix, matmul, prepare};
-use strata_cpu::pool::Pool;
+use strata_cpu::bench::{Product, Timing, look_ups, mat_vec, read_bandwidth};
 use strata_cpu::simd::Simd;
-use strata_ops::matmul::{Acts, Forms};
 use strata_quant::DType;
 
-/// Seconds a call, the best of many short rounds, so that other work on the machine shows little.
-fn time(mut f: impl FnMut()) -> f64 {
-    f();
-    let start = Instant::now();
-    f();
-    let calls = (1e-4 / start.elapsed().as_secs_f64().max(1e-8)).ceil().clamp(1.0, 1e6) as usize;
-    let round = |f: &mut dyn FnMut()| {
-        let start = Instant::now();
-        (0..calls).for_each(|_| f());
-        start.elapsed().as_secs_f64() / calls as f64
-    };
-    let until = Instant::now() + Duration::from_millis(100);
-    let mut best = f64::MAX;
-    while Instant::now() < until {
-        best = best.min(round(&mut f));
-    }
-    best
-}
-
-fn limits() {
-    let (from, mut to) = (vec![1u8; 1 << 20], vec![0u8; 1 << 20]);
-    let seconds = time(|| black_box(&mut to[..]).copy_from_slice(black_box(&from)));
-    println!("copying 1 MiB: {:.1} GB/s read", from.len() as f64 / seconds / 1e9);
-}
-
 fn main() {
-    let wanted: Vec<DType> = std::env::args().filter_map(|a| DType::from_name(&a)).collect();
-    let pool = Pool::new(1);
-    limits();
-    for dtype in DType::all().filter(|d| wanted.is_empty() || wanted.contains(d)) {
-        for (rows, cols) in [(1024, 256), (4096, 256), (512, 1024), (256, 2560)] {
-            let bytes: Vec<u8> = (0..rows * dtype.row_bytes(cols).expect("whole blocks")).map(|i| (i * 7 % 61) as u8).collect();
-            for simd in Simd::available() {
-                let w = Matrix::new(dtype, rows, cols, Bytes::from(bytes.clone()), simd).expect("sizes agree");
-                print!("{:7} {:10} {rows:4} x {cols:4}", dtype.name(), simd.name());
-                for n in [1, 2, 3, 4, 5, 64] {
-                    let x: Vec<f32> = (0..n * cols).map(|i| (i * 31 % 97) as f32 - 48.0).collect();
-                    let mut acts = Acts::new(n, cols, Forms::of([dtype]));
-                    prepare(&pool, simd, &x, n, &mut acts);
-                    let mut out = vec![0.0; n * rows];
-                    let seconds = time(|| matmul(&pool, &w, &acts, n, black_box(&mut out)));
-                    let rate = (n * rows * cols) as f64 / seconds / 1e9;
-                    print!("  n={n}: {rate:5.1} GMAC/s");
-                    if n == 1 {
-                        print!(" {:5.1} GB/s", bytes.len() as f64 / seconds / 1e9);
-                    }
-                }
-                println!();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let option = |name: &str, default: usize| args.iter().find_map(|a| a.strip_prefix(name)?.parse().ok()).unwrap_or(default);
+    let wanted: Vec<DType> = args.iter().filter_map(|a| DType::from_name(a)).collect();
+    let mut columns: Vec<usize> = args.iter().filter_map(|a| a.parse().ok()).collect();
+    if columns.is_empty() {
+        columns = vec![1, 32];
+    }
+    let (threads, rounds) = (option("t=", 2), option("r=", 7));
+    let simd = Simd::best();
+    let stream = read_bandwidth(threads, rounds);
+    println!("reading memory, {threads} threads: {}", gigabytes(&stream));
+    let tables = [look_ups(false, rounds), look_ups(true, rounds)].map(|t| t.map_or(f64::NAN, |t| t.rate()));
+    println!("look-ups, one thread: {:.2} G/s of 4 codes, {:.2} G/s of 8", tables[0] / 1e9, tables[1] / 1e9);
+    for dtype in DType::all().filter(|d| if wanted.is_empty() { !d.is_float() } else { wanted.contains(d) }) {
+        for cols in [2560, 640] {
+            if dtype.row_bytes(cols).is_none() {
+                continue;
             }
+            let rows = if cols == 640 { 2560 } else { 640 };
+            print!("{:8}{:10} {rows:4} x {cols:4}", dtype.name(), simd.name());
+            for &n in &columns {
+                let t = mat_vec(Product { dtype, rows, cols, experts: if n > 8 { 2 } else { 10 }, columns: n, threads, simd }, rounds);
+                print!("  n={n}: {:6.1} GMAC/s", t.rate() / 1e9);
+                if n == 1 {
+                    print!(", {} = {:3.0}% of reading", gigabytes(&t), 100.0 * t.bandwidth() / stream.bandwidth());
+                    let codes = match dtype {
+                        DType::IQ3_S | DType::IQ3_XXS => 4.0,
+                        DType::IQ2_S | DType::IQ2_XS | DType::IQ2_XXS | DType::IQ1_S | DType::IQ1_M => 8.0,
+                        _ => continue,
+                    };
+                    let limit = tables[usize::from(codes == 8.0)] * threads as f64;
+                    print!(", {:3.0}% of look-ups", 100.0 * t.rate() / codes / limit);
+                }
+            }
+            println!();
         }
     }
+}
+
+fn gigabytes(t: &Timing) -> String {
+    format!("{:.1} GB/s ({:.1}..{:.1})", t.bandwidth() / 1e9, t.bytes / t.slowest / 1e9, t.bytes / t.fastest / 1e9)
 }

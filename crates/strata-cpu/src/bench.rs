@@ -10,7 +10,6 @@ use std::hint::black_box;
 use std::time::Instant;
 use strata_ops::matmul::{Acts, Forms};
 use strata_quant::DType;
-use strata_quant::formats::{IQ2_XS_GRID, IQ3_S_GRID};
 use strata_quant::testing::{SplitMix64, random_blocks};
 
 /// Bytes that no cache holds.
@@ -127,48 +126,29 @@ pub fn read_bandwidth(threads: usize, rounds: usize) -> Timing {
     })
 }
 
-/// Groups of codes looked up in a table on one thread, as a kernel for codebook formats has to: random indices from memory in
-/// the first cache, entries to vectors, and nothing else. `wide` looks up entries of 8 codes, else of 4.
-pub fn look_ups(wide: bool, rounds: usize) -> Timing {
+/// Groups of codes looked up in a table on one thread, as every kernel of a codebook format has to: random indices from memory
+/// in the first cache, entries to vectors, and nothing else. `wide` looks up entries of 8 codes, else of 4. None where the
+/// CPU has no vector form.
+pub fn look_ups(wide: bool, rounds: usize) -> Option<Timing> {
     const N: usize = 4096;
     let mut rng = SplitMix64::new(3);
     let at: Vec<u16> = (0..N).map(|_| (rng.next_u64() % 512) as u16).collect();
-    let (small, large) = (IQ3_S_GRID.map(i32::from_ne_bytes_of), IQ2_XS_GRID.map(i64::from_ne_bytes_of));
-    let mut out = vec![0u64; N];
-    Timing::of(rounds, 500, (N * if wide { 8 } else { 4 }) as f64, N as f64, || {
-        let at = black_box(&at[..]);
-        if wide {
-            for (to, at) in out.iter_mut().zip(at) {
-                *to = large[usize::from(*at) % 512] as u64;
-            }
-        } else {
-            let out = bytes_of(&mut out);
-            for (to, at) in out.iter_mut().zip(at) {
-                *to = small[usize::from(*at) % 512] as u32;
-            }
-        }
-        black_box(&mut out);
-    })
+    let look_up = look_up(wide)?;
+    Some(Timing::of(rounds, 500, (N * if wide { 8 } else { 4 }) as f64, N as f64, || {
+        // SAFETY: the CPU has the level, and the indices are below 512.
+        black_box(unsafe { look_up(black_box(&at[..])) });
+    }))
 }
 
-/// The same memory as numbers of 32 bits.
-fn bytes_of(out: &mut [u64]) -> &mut [u32] {
-    // SAFETY: plain numbers, half as large, twice as many, alignment enough.
-    unsafe { std::slice::from_raw_parts_mut(out.as_mut_ptr().cast(), out.len() * 2) }
+/// Looks all indices up.
+type LookUp = unsafe fn(&[u16]) -> [u64; 4];
+
+#[cfg(target_arch = "x86_64")]
+fn look_up(wide: bool) -> Option<LookUp> {
+    (Simd::best() > Simd::Scalar).then_some(if wide { crate::matmul::look_up_eights } else { crate::matmul::look_up_fours })
 }
 
-trait FromCodes<const N: usize> {
-    fn from_ne_bytes_of(codes: [i8; N]) -> Self;
-}
-
-impl FromCodes<4> for i32 {
-    fn from_ne_bytes_of(codes: [i8; 4]) -> i32 {
-        i32::from_ne_bytes(codes.map(|c| c as u8))
-    }
-}
-
-impl FromCodes<8> for i64 {
-    fn from_ne_bytes_of(codes: [i8; 8]) -> i64 {
-        i64::from_ne_bytes(codes.map(|c| c as u8))
-    }
+#[cfg(not(target_arch = "x86_64"))]
+fn look_up(_wide: bool) -> Option<LookUp> {
+    None
 }

@@ -1,21 +1,11 @@
 //! Weight matrices times activations, to the bits of `strata_ops::matmul`.
 //!
-//! A [`Matrix`] is bound once for a SIMD level, which may repack its bytes, and then multiplied from any number of
+//! A [`Matrix`] is bound once for a SIMD level, which never copies its bytes, and then multiplied from any number of
 //! threads. The work is cut into tiles of weight rows and activation rows; every output is the work of one tile, so
 //! the cut never changes a bit.
 
 mod experts;
-#[cfg(target_arch = "x86_64")]
-mod float;
 mod kernel;
-#[cfg(target_arch = "x86_64")]
-mod lanes;
-#[cfg(target_arch = "x86_64")]
-mod narrow;
-#[cfg(target_arch = "x86_64")]
-mod narrow_avx2;
-#[cfg(target_arch = "x86_64")]
-mod narrow_avx512;
 mod parity;
 mod prepare;
 mod product;
@@ -24,23 +14,19 @@ mod table;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
-mod unpack;
-#[cfg(target_arch = "x86_64")]
-mod wide;
+mod x86;
 
 pub use experts::{ExpertGroup, ExpertStack, matmul_experts};
 pub use parity::{matmul_parity, matmul_parity_of};
 pub use prepare::{prepare, prepare_two_orders};
 pub use product::{matmul, matmul_many};
 pub use table::Table;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{look_up_eights, look_up_fours};
 
 use crate::simd::Simd;
 use bytes::Bytes;
 use kernel::Kernel;
-#[cfg(target_arch = "x86_64")]
-use lanes::Lanes;
-#[cfg(target_arch = "x86_64")]
-use strata_ops::matmul::{ActForm, act_form};
 use strata_quant::DType;
 use thiserror::Error;
 
@@ -58,17 +44,10 @@ pub struct Matrix {
     dtype: DType,
     rows: usize,
     cols: usize,
-    store: Store,
-    kernel: Kernel,
-}
-
-/// Where the weights are.
-enum Store {
+    row_bytes: usize,
     /// GGUF rows, shared with whoever mapped the file.
-    Rows(Bytes),
-    /// Interleaved rows.
-    #[cfg(target_arch = "x86_64")]
-    Lanes(Lanes),
+    bytes: Bytes,
+    kernel: Kernel,
 }
 
 impl Matrix {
@@ -81,9 +60,8 @@ impl Matrix {
     /// If the CPU does not have the level.
     pub fn new(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> Result<Matrix, MatrixError> {
         assert!(Simd::available().contains(&simd), "this CPU does not have {}", simd.name());
-        check_shape(dtype, rows, cols, bytes.len())?;
-        let (store, kernel) = bind(dtype, rows, cols, bytes, simd);
-        Ok(Matrix { dtype, rows, cols, store, kernel })
+        let row_bytes = check_shape(dtype, rows, cols, bytes.len())?;
+        Ok(Matrix { dtype, rows, cols, row_bytes, bytes, kernel: pick(dtype, simd) })
     }
 
     /// The format of the weights.
@@ -100,37 +78,22 @@ impl Matrix {
     pub fn cols(&self) -> usize {
         self.cols
     }
-}
 
-/// The layout and kernel of a format at a level.
-#[cfg(target_arch = "x86_64")]
-fn bind(dtype: DType, rows: usize, cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
-    match (act_form(dtype), simd) {
-        (_, Simd::Scalar) => (Store::Rows(bytes), scalar::pick(simd)),
-        (ActForm::F32, _) => (Store::Rows(bytes), float::pick(dtype)),
-        // no vector form of their own: the definition, compiled for the level
-        _ if !has_vector_form(dtype) => (Store::Rows(bytes), scalar::pick(simd)),
-        (ActForm::Q256, _) => (Store::Rows(bytes), wide::pick(dtype, simd)),
-        (ActForm::Q32, Simd::Avx2) => {
-            (Store::Lanes(Lanes::new::<{ narrow_avx2::LANES }>(dtype, rows, cols, &bytes)), narrow_avx2::pick(dtype))
-        }
-        (ActForm::Q32, Simd::Avx512 | Simd::Avx512Vnni) => {
-            let vnni = simd == Simd::Avx512Vnni;
-            (Store::Lanes(Lanes::new::<{ narrow_avx512::LANES }>(dtype, rows, cols, &bytes)), narrow_avx512::pick(dtype, vnni))
-        }
+    /// The bytes of row `r`.
+    #[inline(always)]
+    fn row(&self, r: usize) -> &[u8] {
+        &self.bytes[r * self.row_bytes..][..self.row_bytes]
     }
 }
 
-/// Whether `wide` or `narrow` has kernels of a block format.
-#[cfg(target_arch = "x86_64")]
-fn has_vector_form(dtype: DType) -> bool {
-    matches!(dtype, DType::Q8_0 | DType::Q4_0 | DType::IQ4_NL | DType::Q4_K | DType::Q5_K | DType::Q6_K | DType::IQ4_XS)
-}
-
-/// The layout and kernel of a format at a level.
-#[cfg(not(target_arch = "x86_64"))]
-fn bind(_dtype: DType, _rows: usize, _cols: usize, bytes: Bytes, simd: Simd) -> (Store, Kernel) {
-    (Store::Rows(bytes), scalar::pick(simd))
+/// The kernel of a format at a level.
+fn pick(dtype: DType, simd: Simd) -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(kernel) = x86::pick(dtype, simd) {
+        return kernel;
+    }
+    let _ = dtype;
+    scalar::pick(simd)
 }
 
 /// Checks that `found` bytes hold `rows` rows of `cols` values; gives the bytes of a row.

@@ -1,7 +1,7 @@
 //! The scalar definition as a kernel: GGUF rows, one dot product after another.
 
+use super::Matrix;
 use super::kernel::{Kernel, Tile};
-use super::{Matrix, Store};
 use crate::simd::Simd;
 use crate::versions;
 use strata_ops::matmul::dot_row;
@@ -15,14 +15,12 @@ pub(super) fn pick(simd: Simd) -> Kernel {
 
 #[inline(always)]
 fn scalar_tile(w: &Matrix, tile: &Tile<'_>) {
-    let Store::Rows(bytes) = &w.store else { unreachable!("the matrix was bound to this kernel") };
-    let row_bytes = bytes.len() / w.rows.max(1);
     for i in tile.items.clone() {
         let columns = tile.rows.start - tile.first..tile.rows.end - tile.first;
         // SAFETY: the caller of a kernel promises that no one else accesses the tile's outputs.
         let out = unsafe { tile.out.row(tile.out_rows.get(i), columns) };
         for (y, r) in out.iter_mut().zip(tile.rows.clone()) {
-            *y = dot_row(w.dtype, &bytes[r * row_bytes..][..row_bytes], tile.acts, tile.act_rows.get(i));
+            *y = dot_row(w.dtype, w.row(r), tile.acts, tile.act_rows.get(i));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! F32, F16 and BF16 with AVX2: a vector is the eight lanes of a row's sum, several rows at a time.
 
-use super::kernel::{Kernel, Tile};
-use super::{Matrix, Store};
+use super::super::Matrix;
+use super::super::kernel::{Kernel, Tile};
 use std::arch::x86_64::*;
 use strata_ops::matmul::FLOAT_LANES;
 use strata_quant::DType;
@@ -139,9 +139,7 @@ unsafe fn run<F: Float>(w: &Matrix, tile: &Tile<'_>) {
 /// As [`run`]; the tile has these rows and items.
 #[inline(always)]
 unsafe fn panel<F: Float, const R: usize, const T: usize>(w: &Matrix, tile: &Tile<'_>, r: usize, i: usize) {
-    let Store::Rows(bytes) = &w.store else { unreachable!("the matrix was bound to this kernel") };
-    let row_bytes = w.cols * F::BYTES;
-    let rows: [*const u8; R] = std::array::from_fn(|k| bytes[(r + k) * row_bytes..][..row_bytes].as_ptr());
+    let rows: [*const u8; R] = std::array::from_fn(|k| w.row(r + k).as_ptr());
     let acts: [*const f32; T] = std::array::from_fn(|t| tile.acts.f32_row(tile.act_rows.get(i + t)).as_ptr());
     let body = w.cols / FLOAT_LANES * FLOAT_LANES;
     // SAFETY: rows have `cols` values by the slices above, activation rows by the caller's promise.

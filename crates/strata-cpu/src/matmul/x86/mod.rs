@@ -1,0 +1,89 @@
+//! Products on x86: the weights are read as they lie in the file.
+//!
+//! Few activation rows ([`rows`]): a dot product a row, eight rows at a time. Many ([`gemm`]): sixteen rows are taken apart into a
+//! panel in the cache, a lane a row, which all activation rows of the tile then meet.
+
+mod float;
+mod formats;
+mod gemm;
+mod panel;
+mod rows;
+mod unpack;
+mod vector;
+
+use super::Matrix;
+use super::kernel::{Kernel, Tile};
+use crate::simd::Simd;
+use strata_quant::{DType, formats as f};
+use unpack::Unpack;
+use vector::{V256, V512};
+
+pub(crate) use formats::codebook::{look_up_eights, look_up_fours};
+
+/// Tiles of up to this many activation rows are multiplied row by row.
+const FEW: usize = 8;
+
+/// The kernel of a format at a level; none for formats and levels that have no vector form.
+pub(super) fn pick(dtype: DType, simd: Simd) -> Option<Kernel> {
+    if simd == Simd::Scalar {
+        return None;
+    }
+    Some(match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => float::pick(dtype),
+        DType::Q8_0 => of::<f::Q8_0>(simd),
+        DType::Q4_0 => of::<f::Q4_0>(simd),
+        DType::Q4_1 => of::<f::Q4_1>(simd),
+        DType::Q5_0 => of::<f::Q5_0>(simd),
+        DType::Q5_1 => of::<f::Q5_1>(simd),
+        DType::Q2_0 => of::<f::Q2_0>(simd),
+        DType::MXFP4 => of::<f::MXFP4>(simd),
+        DType::NVFP4 => of::<f::NVFP4>(simd),
+        DType::Q2_K => of::<f::Q2_K>(simd),
+        DType::Q3_K => of::<f::Q3_K>(simd),
+        DType::Q4_K => of::<f::Q4_K>(simd),
+        DType::Q5_K => of::<f::Q5_K>(simd),
+        DType::Q6_K => of::<f::Q6_K>(simd),
+        DType::IQ4_NL => of::<f::IQ4_NL>(simd),
+        DType::IQ4_XS => of::<f::IQ4_XS>(simd),
+        DType::IQ3_S => of::<f::IQ3_S>(simd),
+        DType::IQ3_XXS => of::<f::IQ3_XXS>(simd),
+        DType::IQ2_S => of::<f::IQ2_S>(simd),
+        DType::IQ2_XS => of::<f::IQ2_XS>(simd),
+        DType::IQ2_XXS => of::<f::IQ2_XXS>(simd),
+        DType::IQ1_M => of::<f::IQ1_M>(simd),
+        DType::IQ1_S => of::<f::IQ1_S>(simd),
+    })
+}
+
+/// The kernel of a block format.
+fn of<F: Unpack>(simd: Simd) -> Kernel {
+    match simd {
+        Simd::Scalar | Simd::Avx2 => avx2::<F>,
+        Simd::Avx512 => avx512::<F>,
+        Simd::Avx512Vnni => vnni::<F>,
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: the features are enabled here; the rest is the promise of whoever calls a kernel.
+    unsafe {
+        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, false>(w, tile) } else { gemm::run::<F, V256, false>(w, tile) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn avx512<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: as above.
+    unsafe {
+        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, false>(w, tile) } else { gemm::run::<F, V512, false>(w, tile) }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: as above.
+    unsafe {
+        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, true>(w, tile) } else { gemm::run::<F, V512, true>(w, tile) }
+    }
+}
