@@ -58,6 +58,7 @@ const QUEUE: usize = 1 << 14;
 struct Layer {
     /// The first expert of each tensor, which gives the stride too.
     tensors: Vec<Stretch>,
+    experts: usize,
     resident: usize,
     /// Bit sets over experts: guessed for the coming pass; needed by the present one.
     guessed: Vec<u64>,
@@ -114,7 +115,13 @@ impl LookAhead {
             layers.resize_with(layer + 1, || None);
         }
         let words = experts.div_ceil(64);
-        let l = layers[layer].get_or_insert_with(|| Layer { tensors: Vec::new(), resident, guessed: vec![0; words], now: vec![0; words] });
+        let l = layers[layer].get_or_insert_with(|| Layer {
+            tensors: Vec::new(),
+            experts,
+            resident,
+            guessed: vec![0; words],
+            now: vec![0; words],
+        });
         l.tensors.push(Stretch { at: bytes.as_ptr() as usize, len: bytes.len() / experts.max(1) });
     }
 
@@ -216,7 +223,7 @@ impl ExpertWatch for LookAhead {
     }
 
     fn wants(&self, layer: usize, rows: usize) -> bool {
-        let streams = |l: &Layer| l.resident < l.guessed.len() * 64;
+        let streams = |l: &Layer| l.resident < l.experts;
         self.guess && rows <= GUESS_ROWS && lock(&self.layers).get(layer).and_then(Option::as_ref).is_some_and(streams)
     }
 
@@ -298,7 +305,8 @@ mod tests {
         let look = LookAhead::new(1 << 20, true, false);
         look.add(2, &gate, 100, 40);
         look.add(2, &down, 100, 40);
-        assert!(look.wants(2, 1) && !look.wants(2, GUESS_ROWS + 1) && !look.wants(1, 1) && !look.wants(3, 1));
+        look.add(4, &down, 100, 100);
+        assert!(look.wants(2, 1) && !look.wants(2, GUESS_ROWS + 1) && !look.wants(1, 1) && !look.wants(3, 1) && !look.wants(4, 1));
         // 39 is resident, 41 is guessed and needed, 50 guessed in vain, 99 not guessed
         look.predicted(2, &[39, 41, 50, 41]);
         look.needed(2, &[39, 41, 99, 41]);
