@@ -51,6 +51,7 @@ struct Shard {
 /// An open, fully checked model. Cheap parts of it may be shared: [`Gguf::data`] keeps the mapping alive.
 pub struct Gguf {
     version: u32,
+    mapped: bool,
     metadata: Metadata,
     shards: Vec<Shard>,
     tensors: Vec<TensorInfo>,
@@ -83,6 +84,7 @@ impl Gguf {
             }
         }
         gguf.metadata = header.metadata;
+        gguf.mapped = true;
         Ok(gguf)
     }
 
@@ -111,7 +113,14 @@ impl Gguf {
     }
 
     fn empty(first: &Header) -> Gguf {
-        Gguf { version: first.version, metadata: Metadata::default(), shards: Vec::new(), tensors: Vec::new(), index: HashMap::new() }
+        Gguf {
+            version: first.version,
+            mapped: false,
+            metadata: Metadata::default(),
+            shards: Vec::new(),
+            tensors: Vec::new(),
+            index: HashMap::new(),
+        }
     }
 
     /// Takes over the tensors of one more file.
@@ -139,6 +148,11 @@ impl Gguf {
     /// The first (or only) file, to name the model in messages; `(memory)` for bytes.
     pub fn path(&self) -> &Path {
         &self.shards[0].path
+    }
+
+    /// True if the tensors' bytes are mapped files, which the system may drop and read again; false for bytes in memory.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
     }
 
     /// Container version: 2 or 3.

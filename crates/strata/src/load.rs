@@ -180,7 +180,7 @@ impl Loaded {
         let engine = Engine::new(sizer, model, self.engine_options(s, capacity, score_rows))?;
         let work = engine.backend().sizes().since(vectors);
         let model = ModelFacts {
-            mapped: self.gguf.path() != Path::new("(memory)"),
+            mapped: self.gguf.is_mapped(),
             program,
             vectors: vectors.total(),
             context: capacity as u64,
