@@ -18,24 +18,30 @@ CACHE=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/strata-bench} RESULTS=${RESULTS:-
 version=0.3.36
 mkdir -p "$CACHE" "$(dirname "$RESULTS")"
 
+venv=$CACHE/venv
+set_up() { # packages: into a Python environment beside the build
+    [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet "$@"
+}
 if [ -z "${PYTHON:-}" ]; then
-    PYTHON=$CACHE/venv/bin/python
-    [ -x "$PYTHON" ] || python3 -m venv "$CACHE/venv"
-    "$PYTHON" -c 'import numpy, gguf' 2>/dev/null || "$PYTHON" -m pip install --quiet numpy gguf
+    set_up numpy gguf
+    PYTHON=$venv/bin/python
 fi
 
 if [ -z "${LLAMA_BENCH:-}" ]; then
-    build=$CACHE/llama-build LLAMA_BENCH=$CACHE/llama-build/bin/llama-bench
+    LLAMA_BENCH=$CACHE/llama-build/bin/llama-bench
     if [ ! -x "$LLAMA_BENCH" ]; then
-        # the download also runs the package's own set-up to read its metadata: no build of the library
+        set_up cmake ninja scikit-build-core
+        PATH=$venv/bin:$PATH
+        # pip asks the package for its metadata, which wants its build tools but builds nothing
         [ -f "$CACHE/llama_cpp_python-$version.tar.gz" ] ||
-            "$PYTHON" -m pip download --quiet --no-deps --no-binary :all: --dest "$CACHE" "llama-cpp-python==$version"
+            "$venv/bin/python" -m pip download --quiet --no-deps --no-build-isolation --no-binary :all: --dest "$CACHE" "llama-cpp-python==$version"
         tar -xzf "$CACHE/llama_cpp_python-$version.tar.gz" -C "$CACHE"
-        cmake -S "$CACHE/llama_cpp_python-$version/vendor/llama.cpp" -B "$build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-            -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-            -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF \
+        cmake -G Ninja -S "$CACHE/llama_cpp_python-$version/vendor/llama.cpp" -B "$CACHE/llama-build" -DCMAKE_BUILD_TYPE=Release \
+            -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF \
+            -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_APP=OFF \
             -DLLAMA_BUILD_NUMBER=0 -DLLAMA_BUILD_COMMIT=vendored
-        cmake --build "$build" --target llama-bench -j "$(nproc)"
+        cmake --build "$CACHE/llama-build" --target llama-bench
     fi
 fi
 

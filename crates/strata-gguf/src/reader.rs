@@ -51,8 +51,7 @@ struct Shard {
 /// An open, fully checked model. Cheap parts of it may be shared: [`Gguf::data`] keeps the mapping alive.
 pub struct Gguf {
     version: u32,
-    /// The bytes were given, not mapped from files.
-    from_memory: bool,
+    mapped: bool,
     metadata: Metadata,
     shards: Vec<Shard>,
     tensors: Vec<TensorInfo>,
@@ -85,6 +84,7 @@ impl Gguf {
             }
         }
         gguf.metadata = header.metadata;
+        gguf.mapped = true;
         Ok(gguf)
     }
 
@@ -106,7 +106,7 @@ impl Gguf {
         if let Some(count) = header.metadata.get_opt::<u64>(COUNT_KEY)?.filter(|&n| n > 1) {
             return Err(GgufError::new(path, ErrorKind::SplitBytes { count }));
         }
-        let mut gguf = Gguf { from_memory: true, ..Gguf::empty(&header) };
+        let mut gguf = Gguf::empty(&header);
         gguf.add(path.to_owned(), bytes, &header)?;
         gguf.metadata = header.metadata;
         Ok(gguf)
@@ -115,17 +115,12 @@ impl Gguf {
     fn empty(first: &Header) -> Gguf {
         Gguf {
             version: first.version,
-            from_memory: false,
+            mapped: false,
             metadata: Metadata::default(),
             shards: Vec::new(),
             tensors: Vec::new(),
             index: HashMap::new(),
         }
-    }
-
-    /// True if the model is mapped from files; false if its bytes were given ([`Gguf::from_memory`]).
-    pub fn is_mapped(&self) -> bool {
-        !self.from_memory
     }
 
     /// Takes over the tensors of one more file.
@@ -153,6 +148,11 @@ impl Gguf {
     /// The first (or only) file, to name the model in messages; `(memory)` for bytes.
     pub fn path(&self) -> &Path {
         &self.shards[0].path
+    }
+
+    /// True if the tensors' bytes are mapped files, which the system may drop and read again; false for bytes in memory.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped
     }
 
     /// Container version: 2 or 3.

@@ -43,6 +43,7 @@ fn bytes_do_not_depend_on_threads_or_place() {
     let file = Gguf::open(dir.0.join("1.gguf")).unwrap();
     let memory = in_memory(&recipe, "synth:x", 1 << 30).unwrap();
     assert_eq!(memory.path().to_str(), Some("synth:x"));
+    assert!(file.is_mapped() && !memory.is_mapped());
     assert_eq!(file.tensors().len(), memory.tensors().len());
     for t in file.tensors() {
         assert!(file.data(t) == memory.data(memory.tensor(&t.name).unwrap()), "{}", t.name);

@@ -56,8 +56,8 @@ struct Limits {
     /// Multiply-adds a second of f32 and of 8-bit integers.
     floats: f64,
     integers: f64,
-    /// Look-ups a second of 4 and of 8 codes.
-    look_ups: [f64; 2],
+    /// Look-ups a second of 4 and of 8 codes, where this CPU has a kernel to measure.
+    look_ups: [Option<f64>; 2],
 }
 
 /// A measurement: seconds of a call, the bytes it must read and the multiply-adds it must do.
@@ -120,15 +120,19 @@ impl Limits {
         let pool = Pool::pinned(threads)?;
         let [floats, integers] = multiply_adds(&pool, simd, rounds);
         // look-ups are a matter of one core's first cache: each thread has its own
-        let look_ups = [false, true].map(|wide| look_ups(wide, rounds).rate() * threads as f64);
+        let look_ups = [false, true].map(|wide| rate(look_ups(wide, rounds)).map(|r| r * threads as f64));
         Ok(Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups })
     }
 }
 
+/// Operations a second of a measurement, if there was one.
+fn rate(t: impl Into<Option<Timing>>) -> Option<f64> {
+    t.into().map(|t| t.rate())
+}
+
 impl Case {
     fn of(name: String, t: &Timing) -> Case {
-        let mad = (t.slowest - t.seconds).abs().min((t.seconds - t.fastest).abs());
-        let seconds = Stats { median: t.seconds, min: t.fastest, max: t.slowest, mad };
+        let seconds = Stats::of(&[t.fastest, t.seconds, t.slowest]);
         Case { name, seconds, bytes: t.bytes, macs: t.operations, peak: None, look_ups: None }
     }
 
@@ -183,8 +187,8 @@ fn limits(s: &Setting) -> Result<Vec<Case>, CliError> {
         case("read memory", l.read, 0.0),
         case("f32 multiply-adds", 0.0, l.floats),
         case("int8 multiply-adds", 0.0, l.integers),
-        case("look-ups of 4 codes, codes", 0.0, 4.0 * l.look_ups[0]),
-        case("look-ups of 8 codes, codes", 0.0, 8.0 * l.look_ups[1]),
+        case("look-ups of 4 codes, codes", 0.0, 4.0 * l.look_ups[0].unwrap_or(0.0)),
+        case("look-ups of 8 codes, codes", 0.0, 8.0 * l.look_ups[1].unwrap_or(0.0)),
     ])
 }
 
@@ -205,7 +209,9 @@ fn products(s: &Setting, shapes: &[(usize, usize)], experts: usize, columns: usi
             output::note_if_terminal(&format!("{dtype} {rows} x {cols}"));
             let t = mat_vec(p, s.rounds);
             let peak = if dtype.is_float() { s.limits.floats } else { s.limits.integers };
-            let look_ups = codes(dtype).filter(|_| columns == 1).map(|n| (t.operations / n as f64, s.limits.look_ups[usize::from(n == 8)]));
+            let look_ups = codes(dtype)
+                .filter(|_| columns == 1)
+                .and_then(|n| Some((t.operations / n as f64, s.limits.look_ups[usize::from(n == 8)]?)));
             let name = format!("{dtype} {experts} x {rows} x {cols}, {columns} row{}", if columns == 1 { "" } else { "s" });
             Case { peak: Some(peak), look_ups, ..Case::of(name, &t) }
         })
