@@ -90,8 +90,9 @@ pub struct Plan {
 
 /// Tables below this stay as they are mapped: the page cache holds them with ease.
 pub const SMALL_TABLE: u64 = 64 << 20;
-/// The part of memory left to pages of streamed experts, at most, as a divisor.
-const STREAM_SHARE: u64 = 8;
+/// The part of memory left to pages of streamed experts, as a divisor. A chunk of a prompt needs most experts of a layer: where their
+/// pages do not fit side by side, they are dropped before they are used.
+const STREAM_SHARE: u64 = 4;
 /// What that part is at least, memory permitting.
 const STREAM_FLOOR: u64 = 256 << 20;
 /// Buffers of the read queue for table rows.
@@ -193,7 +194,7 @@ pub fn plan(f: &Facts) -> Plan {
     }
 
     // what streams needs pages to stream through
-    let stream = if experts <= room { 0 } else { STREAM_FLOOR.max(room / 16).min(ram / STREAM_SHARE).min(room) };
+    let stream = if experts <= room { 0 } else { STREAM_FLOOR.max(room / STREAM_SHARE).min(ram / STREAM_SHARE).min(room) };
     let fits = room - stream;
     let budget = c.resident_budget.map_or(fits, |b| b.min(fits));
     let resident = if streams { spread(&m.layers, budget) } else { vec![0; m.layers.len()] };

@@ -158,8 +158,8 @@ impl Storage for Tiers {
         let bytes = gguf.data(t);
         let Some(look) = &self.look else { return Ok(StackBytes { bytes, checked: experts }) };
         let resident = self.resident(layer).min(experts);
-        let (here, rest) = bytes.split_at(bytes.len() / experts.max(1) * resident);
-        random(Stretch::of(rest));
+        let here = &bytes[..bytes.len() / experts.max(1) * resident];
+        // the system's read-ahead stays on: a page that was dropped before its use would else be read alone
         if !here.is_empty() {
             will_need(Stretch::of(here));
             if !self.plan.lock_experts {
