@@ -9,7 +9,7 @@ fn log_sum(logits: &[f32]) -> f64 {
 }
 
 /// The most probable token, the lowest id on ties.
-fn best(logits: &[f32]) -> usize {
+pub(crate) fn best(logits: &[f32]) -> usize {
     (0..logits.len()).fold(0, |b, t| if logits[t] > logits[b] { t } else { b })
 }
 

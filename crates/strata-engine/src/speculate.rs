@@ -6,6 +6,7 @@
 
 use crate::draft_length::DraftLength;
 use crate::error::EngineError;
+use crate::evaluate::best;
 use crate::options::EngineOptions;
 use crate::sampler::ExpInPlace;
 use strata_model::{Model, MtpSequence, Scratch};
@@ -150,7 +151,7 @@ impl<B: Backend> Drafter<B> {
             model.mtp_head(b, s, row, 1)?;
             let logits = &mut logits[..c.vocab];
             b.read(s.logits(), 0, logits);
-            let token = best(logits);
+            let token = best(logits) as u32;
             self.made += 1;
             if self.min_p > 0.0 || length.is_some() {
                 let p = probability(logits, token, self.exp);
@@ -171,17 +172,6 @@ impl<B: Backend> Drafter<B> {
         }
         Ok(())
     }
-}
-
-/// The most probable token, the lowest id on ties.
-fn best(logits: &[f32]) -> u32 {
-    let mut at = 0;
-    for (i, l) in logits.iter().enumerate() {
-        if *l > logits[at] {
-            at = i;
-        }
-    }
-    at as u32
 }
 
 /// Probability of the most probable token; the logits are used up.

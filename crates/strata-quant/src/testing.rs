@@ -11,22 +11,30 @@ use crate::block::{BlockFormat, ByteArray, FloatFormat, Visitor};
 /// The splitmix64 generator.
 #[derive(Clone, Debug)]
 pub struct SplitMix64 {
-    state: u64,
+    seed: u64,
+    next: u64,
 }
 
 impl SplitMix64 {
     /// A stream of its own for each seed.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { seed, next: 0 }
+    }
+
+    /// Word `i` of the stream of `seed`: what the call of [`SplitMix64::next_u64`] with this number, from 0, gives.
+    #[inline(always)]
+    pub fn word(seed: u64, i: u64) -> u64 {
+        let z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(i.wrapping_add(1)));
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
     }
 
     /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = self.state;
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let (seed, i) = (self.seed, self.next);
+        self.next = i.wrapping_add(1);
+        SplitMix64::word(seed, i)
     }
 
     /// A random multiple of 2^-23 in [-1, 1).

@@ -3,17 +3,8 @@
 use crate::scales::{self, Scale};
 use half::f16;
 use std::collections::BTreeMap;
+use strata_quant::testing::SplitMix64;
 use strata_quant::{DType, dequantize};
-
-/// The step of the counter, and the finaliser, of the splitmix64 generator.
-pub(crate) const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-#[inline(always)]
-pub(crate) fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// What a tensor's values are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +50,7 @@ impl Filler {
     /// `name` makes each tensor's stream another.
     pub fn new(seed: u64, name: &str, dtype: DType, values: Values, units: &mut Units) -> Filler {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
-        let key = mix(seed.wrapping_add(GAMMA)) ^ name;
+        let key = SplitMix64::word(seed, 0) ^ name;
         let step = |lo: f32, hi: f32| Kind::Floats(lo, (hi - lo) / (1 << 24) as f32);
         let kind = match values {
             Values::Between(lo, hi) => step(lo, hi),
@@ -93,7 +84,7 @@ impl Filler {
         let width = self.dtype.block_bytes();
         // one word of the counter a value: float tensors are small
         for (v, i) in out.chunks_exact_mut(width).zip(at / width as u64..) {
-            let x = lo + step * (word(self.key, i) >> 40) as f32;
+            let x = lo + step * (SplitMix64::word(self.key, i) >> 40) as f32;
             match width {
                 4 => v.copy_from_slice(&x.to_le_bytes()),
                 _ if self.dtype == DType::F16 => v.copy_from_slice(&f16::from_f32(x).to_le_bytes()),
@@ -103,18 +94,12 @@ impl Filler {
     }
 }
 
-/// Word `i` of a stream.
-#[inline(always)]
-fn word(key: u64, i: u64) -> u64 {
-    mix(key.wrapping_add(GAMMA.wrapping_mul(i.wrapping_add(1))))
-}
-
 /// Random bits from word `first` on.
 fn bits(key: u64, first: u64, out: &mut [u8]) {
     let (words, rest) = out.as_chunks_mut::<8>();
     let after = first + words.len() as u64;
-    words.iter_mut().zip(first..).for_each(|(w, i)| *w = word(key, i).to_le_bytes());
-    rest.copy_from_slice(&word(key, after).to_le_bytes()[..rest.len()]);
+    words.iter_mut().zip(first..).for_each(|(w, i)| *w = SplitMix64::word(key, i).to_le_bytes());
+    rest.copy_from_slice(&SplitMix64::word(key, after).to_le_bytes()[..rest.len()]);
 }
 
 /// Overwrites the scales of blocks of random bits.

@@ -1,13 +1,11 @@
 //! The constants of the hashed n-gram module, by the published rules.
 
+use strata_quant::testing::SplitMix64;
+
 /// Odd multipliers of the `n` context slots of the first n-gram layer.
 pub(crate) fn multipliers(seed: u64, vocab: u64, n: usize) -> Vec<u64> {
     let half = (i64::MAX as u64 / vocab / 2).max(1);
-    let one = |i: u64| {
-        let v = crate::fill::mix(seed.wrapping_add(crate::fill::GAMMA.wrapping_mul(i + 1)).wrapping_add(crate::fill::GAMMA));
-        2 * (v % half) + 1
-    };
-    (0..n as u64).map(one).collect()
+    (1..=n as u64).map(|i| 2 * (SplitMix64::word(seed, i) % half) + 1).collect()
 }
 
 /// The first `n` primes from `base` on.

@@ -164,21 +164,9 @@ pub fn named(path: &Path) -> Option<&str> {
 /// A recipe that is none, or more memory than is free.
 pub fn open(text: &str) -> Result<Gguf, SynthError> {
     let recipe = Recipe::parse(text)?;
-    let gguf = strata_synth::in_memory(&recipe, &format!("synth:{text}"), free_memory())?;
+    let gguf = strata_synth::in_memory(&recipe, &format!("synth:{text}"), strata_tiers::machine().available)?;
     output::note(&format!("synth:{text}: {} of random weights in memory, seed {}", output::bytes(gguf.total_bytes()), recipe.seed));
     Ok(gguf)
-}
-
-/// Bytes that may be allocated: what the system has free, and what this process's control group leaves of it.
-fn free_memory() -> u64 {
-    let read = |path: &str| std::fs::read_to_string(path).ok();
-    let available = read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find(|l| l.starts_with("MemAvailable:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
-    });
-    let number = |path: &str| read(path)?.trim().parse::<u64>().ok();
-    let group = number("/sys/fs/cgroup/memory.max").map(|max| max.saturating_sub(number("/sys/fs/cgroup/memory.current").unwrap_or(0)));
-    available.into_iter().chain(group).min().unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

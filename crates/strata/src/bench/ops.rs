@@ -120,14 +120,9 @@ impl Limits {
         let pool = Pool::pinned(threads)?;
         let [floats, integers] = multiply_adds(&pool, simd, rounds);
         // look-ups are a matter of one core's first cache: each thread has its own
-        let look_ups = [false, true].map(|wide| rate(look_ups(wide, rounds)).map(|r| r * threads as f64));
+        let look_ups = [false, true].map(|wide| look_ups(wide, rounds).map(|t| t.rate() * threads as f64));
         Ok(Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups })
     }
-}
-
-/// Operations a second of a measurement, if there was one.
-fn rate(t: impl Into<Option<Timing>>) -> Option<f64> {
-    t.into().map(|t| t.rate())
 }
 
 impl Case {

@@ -9,7 +9,7 @@ pub use imatrix::ImatrixError;
 
 use crate::cli::QuantizeArgs;
 use crate::error::CliError;
-use crate::{output, progress};
+use crate::{output, progress, settings};
 use imatrix::Imatrix;
 use plan::{Keep, Planned};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub fn run(args: &QuantizeArgs) -> Result<ExitCode, CliError> {
         imatrix.check(plan.iter().map(|p| p.info))?;
     }
     if !args.dry_run {
-        let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from)).unwrap_or(1);
+        let threads = args.threads.unwrap_or_else(settings::default_threads);
         let bar = progress::converting(plan.iter().map(|p| p.info.byte_len).sum());
         convert::convert(&gguf, &metadata(&gguf, target, imatrix.as_ref()), &plan, imatrix.as_ref(), &args.output, threads, &bar)?;
     }

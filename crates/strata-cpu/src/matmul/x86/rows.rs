@@ -240,15 +240,14 @@ impl Panel<'_> {
                     for t in 0..T {
                         let scale = _mm256_set1_ps(*scales[t].add(s * units + u));
                         let chain = &mut chains.chain[t];
+                        let (first, second) = if small { half_sums16(&isums[t][u]) } else { half_sums(&isums[t][u]) };
                         if F::SPAN == 16 {
-                            let (first, second) = if small { half_sums16(&isums[t][u]) } else { half_sums(&isums[t][u]) };
                             for (term, isum) in [first, second].into_iter().enumerate() {
                                 let d = F::d(blocks, 2 * u + term);
                                 *chain = _mm256_fmadd_ps(_mm256_mul_ps(d, scale), _mm256_cvtepi32_ps(isum), *chain);
                             }
                             continue;
                         }
-                        let (first, second) = if small { half_sums16(&isums[t][u]) } else { half_sums(&isums[t][u]) };
                         let mut isum = _mm256_add_epi32(first, second);
                         let sum = *sums[t].add(s * units + u);
                         if F::OFFSET != 0 {
