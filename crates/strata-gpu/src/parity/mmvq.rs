@@ -2,6 +2,7 @@
 //! several columns against launches of one.
 
 use super::differing;
+use super::gemm::pairs;
 use crate::device::{Buffer, Device};
 use crate::error::Result;
 use crate::products::repack::FORMATS;
@@ -33,7 +34,9 @@ const CASES: [(DType, usize, usize); 7] = [
 ];
 
 /// Formats that the published cases leave out.
-const OTHERS: [DType; 6] = [DType::IQ4_NL, DType::IQ3_S, DType::IQ2_XS, DType::F32, DType::F16, DType::BF16];
+fn others() -> impl Iterator<Item = DType> {
+    FORMATS.into_iter().filter(|d| CASES.iter().all(|c| c.0 != *d))
+}
 
 /// A matrix and activations on both sides.
 struct Case {
@@ -105,7 +108,7 @@ impl Case {
 /// A kernel that does not compile or run.
 pub fn mmvq_multi_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseReport)) -> Result<()> {
     published(device, full, &CASES, &Variant::ALL, tested(full), report)?;
-    for dtype in OTHERS {
+    for dtype in others() {
         let (n_in, n_out) = if full { (2560, 512) } else { (512, 12) };
         widths(device, dtype, n_in, n_out, &Variant::ALL, tested(full), report)?;
     }
@@ -253,15 +256,19 @@ pub fn quantize_parity(device: &Device, full: bool, report: &mut dyn FnMut(CaseR
             got.codes.fill(POISON)?;
             got.scales.fill(POISON)?;
             got.sums.fill(POISON)?;
+            got.pairs.fill(POISON)?;
             got.quantize(device, &device.upload(&x)?, rows, two)?;
             let of = |f: &dyn Fn(usize) -> Vec<i32>| (0..n).flat_map(f).collect::<Vec<i32>>();
             let narrow = unit == 32;
             let codes: Vec<i8> = (0..n).flat_map(|t| if narrow { acts.codes32(t) } else { acts.codes256(t) }.to_vec()).collect();
             let scales: Vec<f32> = (0..n).flat_map(|t| if narrow { acts.scales32(t) } else { acts.scales256(t) }.to_vec()).collect();
-            let pairs = |t: usize| acts.sums256(t).chunks_exact(2).map(|s| i32::from(s[0]) + i32::from(s[1])).collect();
-            let sums = of(&|t| if narrow { acts.sums32(t).to_vec() } else { pairs(t) });
+            let wide = |t: usize| acts.sums256(t).chunks_exact(2).map(|s| i32::from(s[0]) + i32::from(s[1])).collect();
+            let sums = of(&|t| if narrow { acts.sums32(t).to_vec() } else { wide(t) });
             compared += (codes.len() + scales.len() + sums.len()) as u64;
             differ += differing(&got.codes.read()?, &codes) + differing(&got.scales.read()?, &scales) + differing(&got.sums.read()?, &sums);
+            let halves = if narrow { Vec::new() } else { pairs(&acts, n) };
+            compared += halves.len() as u64;
+            differ += differing(&got.pairs.read()?, &halves);
         }
         report(CaseReport { suite: "quantize_parity", case: name.into(), compared, differing: differ, max_err64: None });
     }
@@ -303,7 +310,7 @@ mod tests {
     }
 
     fn exact(side: &str) {
-        for (suite, expected) in [(quantize_parity as SuiteFn, 2), (mmvq_multi_parity, 37)] {
+        for (suite, expected) in [(quantize_parity as SuiteFn, 2), (mmvq_multi_parity, 7 + 19 + 25 + 3 + 22)] {
             let Some(all) = cases(side, suite) else { return };
             assert_eq!(all.len(), expected);
             let wrong: Vec<_> = all.iter().filter(|c| c.differing > 0 || c.compared == 0).collect();
