@@ -88,6 +88,8 @@ template <class F> DEVICE i32 sub_scale(const typename F::Head& head, const type
     if constexpr (F::PART_SCALES) return F::part_scale(part);
     else return F::scale4(head, j, q, half);
 }
+// c + two minima times two sums of 16 codes.
+DEVICE i32 pair_times(i32 first, i32 second, u32 sums, i32 c) { return first * (i32)(i16)sums + second * ((i32)sums >> 16) + c; }
 // Adds a block to the chains of its rows.
 template <class F, int COLS>
 DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, const SplitActs<COLS>& acts, u32 q, const u32* table) {
@@ -126,7 +128,7 @@ DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, cons
             }
         }
         if constexpr (F::MINIMA_16 && !S::SUMS)
-            least += F::minimum4(head[0], j, q, 0) * (i32)(i16)b.sum[j][0] + F::minimum4(head[0], j, q, 1) * (b.sum[j][0] >> 16);
+            least = pair_times(F::minimum4(head[0], j, q, 0), F::minimum4(head[0], j, q, 1), (u32)b.sum[j][0], least);
         else if constexpr (F::MINIMA && S::LANES > 1 && !S::SUMS) least += F::minimum4(head[0], j, q) * b.sum[j][0];
     }
     if constexpr (F::TERMS > 1) return;
@@ -135,8 +137,7 @@ DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, cons
         const U4 low = ((const U4*)acts.sums)[0], high = ((const U4*)acts.sums)[1];
         const u32 s[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
         UNROLL for (int part = 0; part < 8; part++) {
-            if constexpr (F::MINIMA_16)
-                least += F::minimum(head[0], part, 0) * (i32)(i16)s[part] + F::minimum(head[0], part, 1) * ((i32)s[part] >> 16);
+            if constexpr (F::MINIMA_16) least = pair_times(F::minimum(head[0], part, 0), F::minimum(head[0], part, 1), s[part], least);
             else least += F::minimum(head[0], part) * (i32)s[part];
         }
     } else if constexpr (F::MINIMA && S::LANES > 1) {

@@ -22,7 +22,8 @@ struct Q2_K : Format {
         return s[part >> 1] >> (16 * (part & 1) + 8 * half);
     }
     static __device__ inline u32 pair4(const Head& h, int j, u32 q, int half) {
-        const u32 s = j ? (q < 2u ? h.both.z : h.both.w) : (q < 2u ? h.both.x : h.both.y);
+        // by a mask: a choice would be made between addresses, and put the head in memory
+        const u32 second = 0u - (q >> 1), s = ((j ? h.both.z : h.both.x) & ~second) | ((j ? h.both.w : h.both.y) & second);
         return s >> (16u * (q & 1u) + 8u * (u32)half);
     }
     static __device__ inline i32 scale(const Head& h, int part, int half) { return (i32)(pair(h, part, half) & 15u); }

@@ -30,7 +30,8 @@ template <class F, class E, int WO, int WT> struct Gemm {
     static constexpr u32 THREADS = 32 * WO * WT, BO = 32 * WO, BT = 32 * WT;
     static constexpr u32 STAGE_DEPTH = E::DEPTH, STAGE_PARTS = STAGE_DEPTH / 32;
     static constexpr bool WIDE = F::WIDTH == 256;
-    static constexpr bool SCALED = F::SUBS == 2 && !E::HALVES;  // sub-scales enter when weights are decoded
+    // Sub-scales enter when weights are decoded.
+    static constexpr bool SCALED = F::SUBS == 2 && (F::SMALL || !E::HALVES);
     static constexpr int PLANES = SCALED && !F::SMALL ? 2 : 1;
     static constexpr u32 BLOCK_PARTS = F::PARTS, PART_TERMS = F::TERMS == 2 * F::PARTS ? 2 : 1;
     static constexpr bool HEADS_COPIED = WIDE && F::MINIMA && sizeof(typename F::Raw) == 16;  // heads go to shared memory as they are
@@ -39,7 +40,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
 
     // Matrix tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
     // which change least often, lie in shared memory.
-    static constexpr int STORED = !STRATA_CUDA || !WIDE || SCALED || THREADS == 256u ? 0 : STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1;
+    static constexpr int STORED = !STRATA_CUDA || THREADS == 256u ? 0 : PART_TERMS == 2 ? 1 : !WIDE || SCALED ? 0 : STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1;
 
     // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
     static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
@@ -396,7 +397,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
             if constexpr (!WIDE) {
                 UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
                     const u32 s = (stage * STAGE_PARTS + part) / BLOCK_PARTS;
-                    if (part % (int)BLOCK_PARTS == 0) turn(m, y, s, k.blocks);
+                    turn(m, y, s, k.blocks);  // of every part: it also keeps the compiler from reading both of a block first
                     f32 dw[OS], da[TS];
                     UNROLL for (int h = 0; h < (int)PART_TERMS; h++) {
                         numbers(dw, m.scales[stage & 1u].w[part * (int)PART_TERMS + h] + row_slots);

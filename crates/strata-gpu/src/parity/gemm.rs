@@ -113,7 +113,7 @@ fn dot64(dtype: DType, w: &[f32], acts: &Acts, t: usize) -> f64 {
     w.iter().enumerate().map(|(i, w)| f64::from(*w) * act(i)).sum()
 }
 
-/// Sums of 16 codes, two to a word, of 256-wide activations; nothing of others.
+/// Sums of 16 codes, two to a word, of 256-wide activations.
 pub(super) fn pairs(acts: &Acts, rows: usize) -> Vec<u32> {
     let pair = |s: &[i16]| u32::from(s[0] as u16) | u32::from(s[1] as u16) << 16;
     (0..rows).flat_map(|t| acts.sums256(t).chunks_exact(2).map(pair)).collect()
@@ -137,7 +137,7 @@ fn upload(device: &Device, dtype: DType, acts: &Acts, tokens: usize) -> Result<D
         codes: device.upload(&codes.concat())?,
         scales: device.upload(&scales.concat())?,
         sums: device.upload(&sums)?,
-        pairs: device.upload(&pairs(acts, tokens))?,
+        pairs: device.upload(&if act_form(dtype) == ActForm::Q256 { pairs(acts, tokens) } else { Vec::new() })?,
     })
 }
 
