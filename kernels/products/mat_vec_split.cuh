@@ -235,10 +235,13 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     walk.slot = c * GROUP_ROWS + r, acts.live = live;
     const u32 mine = COLS > 1 ? smaller(q, live - 1u) : 0u;
     acts.sums = (const i32*)(staged + live * blocks * F::WIDTH) + mine * sums_apart<F>(blocks);
-    UNROLL for (int t = 0; t < S::OWN; t++) {
-        const u32 column = (S::OWN > 1 ? smaller((u32)t, live - 1u) : mine) * blocks + first;
-        walk.scales[t] = scales + column * S::SCALES;
-        walk.sums[t] = sums + (S::OWN > 1 ? column : first) * F::PARTS + q;
+    UNROLL for (int t = 0; t < S::OWN; t++)
+        walk.scales[t] = scales + (S::OWN > 1 ? smaller((u32)t, live - 1u) : mine) * blocks * S::SCALES + first * S::SCALES;
+    if constexpr (F::MINIMA) {
+        UNROLL for (int t = 0; t < S::OWN; t++) {
+            walk.sums[t] = sums + first * F::PARTS + q;
+            if constexpr (S::OWN > 1) walk.sums[t] += smaller((u32)t, live - 1u) * blocks * F::PARTS;
+        }
     }
     UNROLL for (int t = 0; t < COLS; t++) acts.codes[t] = staged + (t == 0 ? 0u : smaller((u32)t, live - 1u)) * blocks * F::WIDTH;
     UNROLL for (int i = 0; i < S::EACH; i++) {
@@ -259,7 +262,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
         UNROLL for (int t = 0; t < S::OWN; t++) {
             const i32 by = (i32)(s - step) - (i32)first;
             there.scales[t] = walk.scales[t] + by * (i32)S::SCALES;
-            there.sums[t] = walk.sums[t] + by * (i32)F::PARTS;
+            if constexpr (F::MINIMA) there.sums[t] = walk.sums[t] + by * (i32)F::PARTS;
         }
         Share<F, COLS> one;
         load_share<F>(one, there, step, at.count, at.slot, q);

@@ -10,9 +10,5 @@ DEVICE void nibbles(const U4& q, u32 (&w)[8]) {
         w[4 + m] = v[m] >> 4 & 0x0f0f0f0fu;
     }
 }
-// Fifth bits of 32 codes, those of word m at bits m of the bytes.
-DEVICE void fifth_bits(u32 bits, u32 (&w)[8]) {
-    UNROLL for (int m = 0; m < 8; m++) w[m] |= (m < 4 ? bits << (4 - m) : bits >> (m - 4)) & 0x10101010u;
-}
 // The bits that belong to word m of a part: bit m of each byte of `bits`, at bit 0 of each byte of the result.
 DEVICE u32 part_bits(u32 bits, int m) { return bits >> m & 0x01010101u; }

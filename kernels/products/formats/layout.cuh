@@ -1,7 +1,8 @@
 // Where a weight block lies after products/repack.rs. Eight neighbouring rows are a group. A group is stored step by step:
 // step t holds block t of every chain (NUMERICS.md section 2) for its eight rows; chains differ in length by at most one
-// block, so the last step has fewer. Within a step, pieces of 16, 8, 4 and 2 bytes come one kind after the other, each
-// [chain][row]: threads of neighbouring rows read neighbouring bytes, and nothing is padded.
+// block, so the last step has fewer. Within a step, pieces of 16 down to 1 bytes come one kind after the other, each
+// [chain][row]: threads of neighbouring rows read neighbouring bytes, and nothing
+// is padded but groups of blocks of an odd size.
 #pragma once
 #include "side/side.cuh"
 

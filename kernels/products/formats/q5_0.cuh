@@ -32,6 +32,6 @@ struct Q5_1 : Format {
     static __device__ inline Part load(const Place& p, int) { return Q5_0::load(p, 0); }
     static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {
         nibbles(part.q, w);
-        fifth_bits(part.h, w);
+        UNROLL for (int m = 0; m < 8; m++) w[m] |= (m < 4 ? part.h << (4 - m) : part.h >> (m - 4)) & 0x10101010u;
     }
 };

@@ -18,7 +18,7 @@ struct Q5_K : Format {
     static __device__ inline Part load(const Place& p, int part) { return Part{piece<U4>(p, 16u * part), piece<u32>(p, 144u + 4u * part)}; }
     static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {
         nibbles(part.q, w);
-        fifth_bits(part.h, w);
+        UNROLL for (int m = 0; m < 8; m++) w[m] |= (m < 4 ? part.h << (4 - m) : part.h >> (m - 4)) & 0x10101010u;
     }
     static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int) { return h.scale4(j, q); }

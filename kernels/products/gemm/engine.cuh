@@ -124,17 +124,24 @@ template <u32 depth> struct MatrixEngine {
         nv_mma_s8_16(c, x.v[m], y.v[n]);
         UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
     }
-    // fold(i, j, start(i, j) + the sum) over half a part, 16 depths, for the lane's outputs of one of the tiles.
-    template <class Start, class Fold>
-    static __device__ inline void one_half(int tile, const Weights& x, const Acts& y, int half, Start start, Fold fold) {
-        const int m = tile / 4, n = tile % 4;
-        SmallWeights some;
-        SmallActs acts;
-        some.v[m][0] = x.v[m][2 * half], some.v[m][1] = x.v[m][2 * half + 1], acts.v[n] = y.v[n >> 1][2 * (n & 1) + half];
-        small(tile, some, acts, start, fold);
+    // Half a part, 16 depths, of all rows or tokens.
+    static __device__ inline void load_half(u32 (&v)[4], const u8* stage, int part, int half) {
+        nv_ldmatrix4(v, stage + (stage_at<depth>(lane(), (u32)half) ^ 32u * part));
     }
-    static __device__ inline Weights load_half_weights(const u8* stage, int part, int) { return load_weights(stage, part); }
-    static __device__ inline Acts load_half_acts(const u8* stage, int part, int) { return load_acts(stage, part); }
+    static __device__ inline SmallWeights half_weights(const u8* stage, int part, int half) {
+        u32 v[4];
+        load_half(v, stage, part, half);
+        return SmallWeights{{{v[0], v[1]}, {v[2], v[3]}}};
+    }
+    static __device__ inline SmallActs half_acts(const u8* stage, int part, int half) {
+        SmallActs y;
+        load_half(y.v, stage, part, half);
+        return y;
+    }
+    template <class Start, class Fold>
+    static __device__ inline void one_half(int tile, const SmallWeights& x, const SmallActs& y, Start start, Fold fold) {
+        small(tile, x, y, start, fold);
+    }
 #else
     // Activations are A, so that a lane has few rows of weights. The halves of a wave share the depths on gfx12; gfx11 repeats them.
     static constexpr int TOGETHER = 2;
@@ -161,7 +168,7 @@ template <u32 depth> struct MatrixEngine {
     }
     static __device__ inline Acts load_acts(const u8* stage, int part) { return load_weights(stage, part); }
     // Half a part, 16 depths, as the first of a part's steps.
-    static __device__ inline Weights load_half_weights(const u8* stage, int part, int half) {
+    static __device__ inline Weights half_weights(const u8* stage, int part, int half) {
         Weights x;
         UNROLL for (int m = 0; m < 2; m++) {
             const u8* at = stage + stage_at<depth>((lane() & 15u) + 16u * m, 2u * part + half);
@@ -175,7 +182,7 @@ template <u32 depth> struct MatrixEngine {
         }
         return x;
     }
-    static __device__ inline Acts load_half_acts(const u8* stage, int part, int half) { return load_half_weights(stage, part, half); }
+    static __device__ inline Acts half_acts(const u8* stage, int part, int half) { return half_weights(stage, part, half); }
     // 16 bytes a row as half a part.
     static __device__ inline Weights small_weights(const U4* rows) {
         Weights x;
@@ -219,7 +226,7 @@ template <u32 depth> struct MatrixEngine {
     }
     // fold(i, j, start(i, j) + the sum) over half a part, 16 depths, for the lane's outputs of one of the tiles.
     template <class Start, class Fold>
-    static __device__ inline void one_half(int tile, const Weights& x, const Acts& y, int, Start start, Fold fold) {
+    static __device__ inline void one_half(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
         constexpr int N = MatrixS8::A;
         const int t = tile / 2, o = tile % 2;
         i32 c[8];
@@ -237,9 +244,9 @@ template <u32 depth> struct MatrixEngine {
         multiply(load_weights(w, part), load_acts(a, part), start, fold);
     }
     template <class Start, class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Start start, Fold fold) {
-        const auto x = load_half_weights(w, part, half);
-        const auto y = load_half_acts(a, part, half);
-        UNROLL for (int tile = 0; tile < TILES; tile++) one_half(tile, x, y, half, start, fold);
+        const auto x = half_weights(w, part, half);
+        const auto y = half_acts(a, part, half);
+        UNROLL for (int tile = 0; tile < TILES; tile++) one_half(tile, x, y, start, fold);
     }
     // sum += the sum over a part of 256 * high + low.
     static __device__ inline void planes(const u8* low, const u8* high, const u8* a, int part, i32 (&sum)[OS][TS]) {

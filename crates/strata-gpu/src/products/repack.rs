@@ -1,8 +1,8 @@
 //! Weights as the kernels read them: the bits of a GGUF matrix in another order, none lost, none added but whole rows of
-//! zeros that fill the last group of eight.
+//! zeros that fill the last group of eight, and what [`group_bytes`] says.
 //!
 //! GGUF blocks of 18, 34, 74, 110 and 210 bytes cannot be loaded sixteen bytes at a time, and one block a thread leaves
-//! neighbouring threads far apart in memory. So a block is split in pieces of 16, 8, 4 and 2 bytes ([`block`]), and the pieces of
+//! neighbouring threads far apart in memory. So a block is split in pieces of 16 down to 1 bytes ([`block`]), and the pieces of
 //! eight rows and of all chains of a row lie side by side ([`place`], the twin of `kernels/products/formats/layout.cuh`).
 //! Float matrices keep their rows; whole groups of eight vectors are transposed ([`float_row`]).
 
