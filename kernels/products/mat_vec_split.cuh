@@ -24,7 +24,7 @@ template <class F, int COLS> struct Split {
 #if STRATA_CUDA && STRATA_SM < 800  // whose code takes more registers
     static constexpr int HELD = COLS == 1 && !LARGE ? 5 : 4;
 #elif STRATA_CUDA && (STRATA_SM == 800 || STRATA_SM == 1000)  // a few more
-    static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 6) : LARGE ? 4 : 5;
+    static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 6) : LARGE || (F::MINIMA && LANES == 1) ? 4 : 5;
 #else
     static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 7) : LARGE ? 4 : 5;
 #endif
