@@ -14,12 +14,10 @@ struct Q3_K : Format {
     struct Part { U2 q; u32 h; };
     static __device__ inline Part load(const Place& p, int part) { return Part{piece<U2>(p, 8u * (u32)part), piece<u32>(p, 64u + 4u * (u32)part)}; }
     static __device__ inline void decode(const Part& part, int, u32 (&w)[8], const u32*) {
-        const u32 clear = ~part.h;
         UNROLL for (int m = 0; m < 4; m++) {
-            w[m] = (m < 3 ? part.q.x << (5 - 2 * m) : part.q.x >> 1) & 0x60606060u;
-            w[4 + m] = (m < 3 ? part.q.y << (5 - 2 * m) : part.q.y >> 1) & 0x60606060u;
+            w[m] = ((m < 3 ? part.q.x << (5 - 2 * m) : part.q.x >> 1) & 0x60606060u) | (~(part.h << (7 - m)) & 0x80808080u);
+            w[4 + m] = ((m < 3 ? part.q.y << (5 - 2 * m) : part.q.y >> 1) & 0x60606060u) | (~(part.h << (3 - m)) & 0x80808080u);
         }
-        UNROLL for (int m = 0; m < 8; m++) w[m] |= clear << (7 - m) & 0x80808080u;
     }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) {
         const u32 low = (j ? h.low.y : h.low.x) >> (8u * q + 4u * (u32)half) & 15u;
