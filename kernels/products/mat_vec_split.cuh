@@ -11,19 +11,20 @@ template <class F, int COLS> struct Split {
     static constexpr u32 LANES = F::WIDTH == 256 ? 4u : 1u;           // that share a block
     static constexpr int PARTS = (int)(F::PARTS / LANES);             // of a lane
     static constexpr int OWN = LANES == 1 ? COLS : 1;                 // columns whose chains a lane adds to
+    static constexpr u32 SCALES = LANES == 1 ? F::WIDTH / 32u : 1u;   // of the activations, a block
     static constexpr u32 WAVE_CHAINS = 4u / LANES, WAVES = F::CHAINS / WAVE_CHAINS;  // chains of a wave, waves of eight rows
-    static constexpr bool LARGE = sizeof(typename F::Part) > 16;
+    static constexpr bool LARGE = sizeof(typename F::Part) * (LANES == 1 ? PARTS : 1) > 16;
     static constexpr int EACH = LANES == 1 && !LARGE && COLS == 1 ? 2 : 1;  // rows of a thread
     static constexpr u32 APART = 4u / WAVES * GROUP_ROWS, ROWS = APART * EACH;  // between a thread's rows, and rows of a workgroup
     static constexpr u32 STEP = F::CHAINS * GROUP_ROWS * F::BYTES;    // bytes of a full step of the layout
-    static constexpr bool SUMS = F::MINIMA && COLS > 1;               // of the activations' parts, in shared memory
+    static constexpr bool SUMS = F::MINIMA && LANES > 1 && COLS > 1;  // of the activations' parts, in shared memory
     // Waves of the same chains: of one column each has its own copy of the activations and waits for no other.
     static constexpr u32 SHARERS = COLS == 1 ? 1u : 4u / WAVES;
     // Groups a multiprocessor holds: with 7, ten experts of 640 rows, or of 2560 narrow ones, are all at work at one time.
 #if STRATA_CUDA && STRATA_SM < 800  // whose code takes more registers
     static constexpr int HELD = COLS == 1 && !LARGE ? 5 : 4;
 #elif STRATA_CUDA && (STRATA_SM == 800 || STRATA_SM == 1000)  // a few more
-    static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 6) : LARGE ? 4 : 5;
+    static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 6) : LARGE || (F::MINIMA && LANES == 1) ? 4 : 5;
 #else
     static constexpr int HELD = COLS == 1 ? (LARGE ? 5 : 7) : LARGE ? 4 : 5;
 #endif
@@ -33,8 +34,8 @@ template <class F, int COLS> struct Split {
 template <class F, int COLS> struct Share {
     typename F::Raw head[Split<F, COLS>::EACH];
     typename F::Part part[Split<F, COLS>::EACH][Split<F, COLS>::PARTS];
-    f32 scale[Split<F, COLS>::OWN];
-    i32 sum[Split<F, COLS>::PARTS];  // of one column, where there are minima
+    f32 scale[Split<F, COLS>::SCALES][Split<F, COLS>::OWN];
+    i32 sum[Split<F, COLS>::PARTS][Split<F, COLS>::OWN];  // where there are minima
 };
 template <class F, int COLS> using SplitChains = f32[Split<F, COLS>::EACH][Split<F, COLS>::OWN];
 // Where a lane's blocks lie. Steps that hold a block of every chain have their pieces at distances that the compiler knows.
@@ -42,18 +43,22 @@ template <class F, int COLS> struct SplitWalk {
     const u8* group[2];  // of eight rows
     u32 slot;
     const f32* scales[Split<F, COLS>::OWN];  // of the chain's first block
-    const i32* sums;
+    const i32* sums[Split<F, COLS>::OWN];
 };
 template <class F, int COLS> DEVICE void load_share(Share<F, COLS>& to, const SplitWalk<F, COLS>& k, u32 step, u32 count, u32 slot, u32 q) {
     typedef Split<F, COLS> S;
-    UNROLL for (int t = 0; t < S::OWN; t++) to.scale[t] = k.scales[t][step];
+    UNROLL for (int t = 0; t < S::OWN; t++) {
+        UNROLL for (u32 j = 0; j < S::SCALES; j++) to.scale[j][t] = k.scales[t][step * S::SCALES + j];
+    }
     UNROLL for (int i = 0; i < S::EACH; i++) {
         const Place at = {k.group[i] + step * S::STEP, count, slot};
         to.head[i] = F::raw(at);
         UNROLL for (int j = 0; j < S::PARTS; j++) to.part[i][j] = F::load(at, j * (int)S::LANES + (int)q);
     }
     if constexpr (F::MINIMA && !S::SUMS) {
-        UNROLL for (int j = 0; j < S::PARTS; j++) to.sum[j] = k.sums[step * F::PARTS + (u32)j * S::LANES];
+        UNROLL for (int j = 0; j < S::PARTS; j++) {
+            UNROLL for (int t = 0; t < S::OWN; t++) to.sum[j][t] = k.sums[t][step * F::PARTS + (u32)j * S::LANES];
+        }
     }
 }
 template <class F, int COLS> DEVICE void load_full(Share<F, COLS>& to, const SplitWalk<F, COLS>& k, u32 step, u32 q) {
@@ -79,10 +84,17 @@ DEVICE void sum_lanes(i32 (&sum)[4], u32 q) {
     const i32 next = (high ? sum[3] : sum[1]) + lane_xor<16>(high ? sum[1] : sum[3]);
     sum[0] = (odd ? next : even) + lane_xor<8>(odd ? even : next);
 }
+template <class F> DEVICE i32 sub_scale(const typename F::Head& head, const typename F::Part& part, int j, u32 q, int half) {
+    if constexpr (F::PART_SCALES) return F::part_scale(part);
+    else return F::scale4(head, j, q, half);
+}
+// c + two minima times two sums of 16 codes.
+DEVICE i32 pair_times(i32 first, i32 second, u32 sums, i32 c) { return first * (i32)(i16)sums + second * ((i32)sums >> 16) + c; }
 // Adds a block to the chains of its rows.
 template <class F, int COLS>
 DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, const SplitActs<COLS>& acts, u32 q, const u32* table) {
     typedef Split<F, COLS> S;
+    constexpr bool HALVES = F::TERMS == 2 * F::PARTS;  // a term for half a part
     typename F::Head head[S::EACH];
     UNROLL for (int i = 0; i < S::EACH; i++) head[i] = F::opened(b.head[i]);
     i32 isum[S::EACH][COLS] = {}, least = 0;
@@ -97,29 +109,51 @@ DEVICE void add_share(SplitChains<F, COLS>& chain, const Share<F, COLS>& b, cons
                     const U4 x = a[0], y = a[1];
                     i32 first = dot4(w[0], x.x, 0);
                     first = dot4(w[1], x.y, first), first = dot4(w[2], x.z, first), first = dot4(w[3], x.w, first);
-                    i32 second = F::SUBS == 2 ? 0 : first;
+                    i32 second = F::SUBS == 2 || HALVES ? 0 : first;
                     second = dot4(w[4], y.x, second), second = dot4(w[5], y.y, second);
                     second = dot4(w[6], y.z, second), second = dot4(w[7], y.w, second);
-                    if constexpr (F::SUBS == 0) isum[i][t] += second;
-                    if constexpr (F::SUBS == 1) isum[i][t] += F::scale4(head[i], j, q, 0) * second;
+                    if constexpr (F::TERMS > 1) {
+                        if constexpr (HALVES) {
+                            chain[i][t] = fma_(F::term(head[i], 2 * j) * b.scale[j][t], float_of_int(first), chain[i][t]);
+                            chain[i][t] = fma_(F::term(head[i], 2 * j + 1) * b.scale[j][t], float_of_int(second), chain[i][t]);
+                        } else {
+                            chain[i][t] = fma_(F::term(head[i], j) * b.scale[j][t], float_of_int(second), chain[i][t]);
+                        }
+                    } else if constexpr (F::SUBS == 0) {
+                        isum[i][t] += second;
+                    }
+                    if constexpr (F::SUBS == 1) isum[i][t] += sub_scale<F>(head[i], b.part[i][j], j, q, 0) * second;
                     if constexpr (F::SUBS == 2) isum[i][t] += F::scale4(head[i], j, q, 0) * first + F::scale4(head[i], j, q, 1) * second;
                 }
             }
         }
-        if constexpr (F::MINIMA && !S::SUMS) least += F::minimum4(head[0], j, q) * b.sum[j];
+        if constexpr (F::MINIMA_16 && !S::SUMS)
+            least = pair_times(F::minimum4(head[0], j, q, 0), F::minimum4(head[0], j, q, 1), (u32)b.sum[j][0], least);
+        else if constexpr (F::MINIMA && S::LANES > 1 && !S::SUMS) least += F::minimum4(head[0], j, q) * b.sum[j][0];
     }
+    if constexpr (F::TERMS > 1) return;
     if constexpr (S::LANES > 1) sum_lanes(isum[0], q);
     if constexpr (S::SUMS) {
         const U4 low = ((const U4*)acts.sums)[0], high = ((const U4*)acts.sums)[1];
         const u32 s[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        UNROLL for (int part = 0; part < 8; part++) least += F::minimum(head[0], part) * (i32)s[part];
-    } else if constexpr (F::MINIMA) {
+        UNROLL for (int part = 0; part < 8; part++) {
+            if constexpr (F::MINIMA_16) least = pair_times(F::minimum(head[0], part, 0), F::minimum(head[0], part, 1), s[part], least);
+            else least += F::minimum(head[0], part) * (i32)s[part];
+        }
+    } else if constexpr (F::MINIMA && S::LANES > 1) {
         least += lane_xor<8>(least), least += lane_xor<16>(least);
     }
     UNROLL for (int i = 0; i < S::EACH; i++) {
-        UNROLL for (int t = 0; t < S::OWN; t++) chain[i][t] = fma_(head[i].d * b.scale[t], float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
+        UNROLL for (int t = 0; t < S::OWN; t++) chain[i][t] = fma_(F::term(head[i], 0) * b.scale[0][t], float_of_int(isum[i][t] >> F::SHIFT), chain[i][t]);
     }
-    if constexpr (F::MINIMA) chain[0][0] = fma_(-(F::dmin(head[0]) * b.scale[0]), float_of_int(least), chain[0][0]);
+    if constexpr (F::MINIMA && S::LANES > 1) {
+        chain[0][0] = fma_(-(F::dmin(head[0]) * b.scale[0][0]), float_of_int(least), chain[0][0]);
+    } else if constexpr (F::MINIMA) {
+        UNROLL for (int i = 0; i < S::EACH; i++) {
+            UNROLL for (int t = 0; t < S::OWN; t++)
+                chain[i][t] = fma_(-(F::dmin(head[i]) * b.scale[0][t]), float_of_int(b.sum[0][t]), chain[i][t]);
+        }
+    }
 }
 
 // Asynchronous copies go before the weights' loads, which wait for the expert's number; others would hold these up.
@@ -172,7 +206,7 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
         x = block_z(), to = x * share + block_y();
         expert = to < live ? experts[to] : -1;
     }
-    codes += (u64)x * blocks * F::WIDTH, scales += (u64)x * blocks, sums += (u64)x * blocks * F::PARTS, out += (u64)to * out_stride;
+    codes += (u64)x * blocks * F::WIDTH, scales += (u64)x * blocks * S::SCALES, sums += (u64)x * blocks * F::PARTS, out += (u64)to * out_stride;
     u32* table = (u32*)shared;
     f32* chains = (f32*)(shared + F::TABLE * 4u);
     const u32 copy = COLS == 1 ? blocks * F::WIDTH : live * (blocks * F::WIDTH + (S::SUMS ? sums_apart<F>(blocks) * 4u : 0u));
@@ -198,15 +232,22 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
     SplitWalk<F, COLS> walk;
     SplitActs<COLS> acts;
     // columns beyond the last repeat it
-    walk.slot = c * GROUP_ROWS + r, walk.sums = sums + first * F::PARTS + q, acts.live = live;
+    walk.slot = c * GROUP_ROWS + r, acts.live = live;
     const u32 mine = COLS > 1 ? smaller(q, live - 1u) : 0u;
     acts.sums = (const i32*)(staged + live * blocks * F::WIDTH) + mine * sums_apart<F>(blocks);
-    UNROLL for (int t = 0; t < S::OWN; t++) walk.scales[t] = scales + (S::OWN > 1 ? smaller((u32)t, live - 1u) : mine) * blocks + first;
+    UNROLL for (int t = 0; t < S::OWN; t++)
+        walk.scales[t] = scales + (S::OWN > 1 ? smaller((u32)t, live - 1u) : mine) * blocks * S::SCALES + first * S::SCALES;
+    if constexpr (F::MINIMA) {
+        UNROLL for (int t = 0; t < S::OWN; t++) {
+            walk.sums[t] = sums + first * F::PARTS + q;
+            if constexpr (S::OWN > 1) walk.sums[t] += smaller((u32)t, live - 1u) * blocks * F::PARTS;
+        }
+    }
     UNROLL for (int t = 0; t < COLS; t++) acts.codes[t] = staged + (t == 0 ? 0u : smaller((u32)t, live - 1u)) * blocks * F::WIDTH;
     UNROLL for (int i = 0; i < S::EACH; i++) {
         const u32 group = (block_x() * S::ROWS + (u32)i * S::APART) / GROUP_ROWS + wave() / S::WAVES;
         const u64 at = (u64)(u32)expert * groups + smaller(group, groups - 1u);  // rows beyond the end repeat the last
-        walk.group[i] = weights + at * (GROUP_ROWS * F::BYTES) * blocks;
+        walk.group[i] = F::BYTES % 2u ? weights + at * group_bytes<F>(blocks) : weights + at * (GROUP_ROWS * F::BYTES) * blocks;
     }
     SplitChains<F, COLS> chain = {};
 #if STRATA_BROKEN == 2
@@ -218,8 +259,11 @@ DEVICE void mat_vec_split(const u8* RESTRICT weights, const i8* RESTRICT codes, 
         const u32 step = s - chain_start<F::CHAINS>(chain_of<F::CHAINS>(s, blocks), blocks);
         const Place at = place_of<F>(walk.group[0], r, blocks, s);
         SplitWalk<F, COLS> there = walk;
-        UNROLL for (int t = 0; t < S::OWN; t++) there.scales[t] = walk.scales[t] - first + s - step;
-        there.sums = sums + (s - step) * F::PARTS + q;
+        UNROLL for (int t = 0; t < S::OWN; t++) {
+            const i32 by = (i32)(s - step) - (i32)first;
+            there.scales[t] = walk.scales[t] + by * (i32)S::SCALES;
+            if constexpr (F::MINIMA) there.sums[t] = walk.sums[t] + by * (i32)F::PARTS;
+        }
         Share<F, COLS> one;
         load_share<F>(one, there, step, at.count, at.slot, q);
         add_share<F, COLS>(chain, one, acts_from<F>(acts, s), q, table);

@@ -1,5 +1,6 @@
 // Activations to int8 blocks of 32 or 256 values with one scale each (NUMERICS.md 1.6), and the sums of 32 codes that formats with
-// minima want. With `second`, rows t + rows hold the second order: what the codes of row t leave out, quantised again.
+// minima want; of wide blocks also those of 16, two to a word (`pairs`). With `second`, rows t + rows hold the second order: what the
+// codes of row t leave out, quantised again.
 #include "side/side.cuh"
 
 #define ACT_TINY 7.888609052210118e-31f  // 2^-100
@@ -23,7 +24,8 @@ DEVICE F4 left_out(const F4& x, u32 codes, f32 scale) {
 
 // Lane l holds words values 4 l words.. of the wave's 32 * 4 * words values, `width` of which share a scale.
 template <u32 width, int words>
-DEVICE void quantize(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT scales, i32* RESTRICT sums, u32 count, u32 second) {
+DEVICE void quantize(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT scales, i32* RESTRICT sums, u32* RESTRICT pairs, u32 count,
+                     u32 second) {
     constexpr u32 lanes = width / (4 * words);  // that share a scale
     const u32 at = (block_x() * 8u + wave()) * 32u + lane(), block = at / lanes;
     const bool live = block < count;
@@ -50,22 +52,27 @@ DEVICE void quantize(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT s
             v[i] = left_out(v[i], q[i], scale);
         }
         sum += lane_xor<1>(sum);
-        sum += lane_xor<2>(sum);
+        const i32 half = sum, other = lane_xor<2>(sum);  // of 16 codes in wide blocks
+        sum += other;
         if constexpr (words == 1) sum += lane_xor<4>(sum);
         if (live) {
             const u64 beyond = (u64)order * count;  // blocks of the first order
             if constexpr (words == 2) ((U2*)codes)[beyond * 32u + at] = U2{q[0], q[1]};
             else codes[beyond * 8u + at] = q[0];
             if (at % lanes == 0) scales[beyond + block] = scale;
-            if (at % (8u / words) == 0) sums[beyond * (width / 32u) + at / (8u / words)] = sum;
+            if (at % (8u / words) == 0) {
+                sums[beyond * (width / 32u) + at / (8u / words)] = sum;
+                if constexpr (words == 2) pairs[beyond * 8u + at / 4u] = ((u32)half & 0xffffu) | (u32)other << 16;
+            }
         }
     }
 }
 
 // count: blocks of all rows together.
 KERNEL(256) quantize_q32(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT scales, i32* RESTRICT sums, u32 count, u32 second) {
-    quantize<32, 1>(x, codes, scales, sums, count, second);
+    quantize<32, 1>(x, codes, scales, sums, nullptr, count, second);
 }
-KERNEL(256) quantize_q256(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT scales, i32* RESTRICT sums, u32 count, u32 second) {
-    quantize<256, 2>(x, codes, scales, sums, count, second);
+KERNEL(256) quantize_q256(const f32* RESTRICT x, u32* RESTRICT codes, f32* RESTRICT scales, i32* RESTRICT sums, u32* RESTRICT pairs, u32 count,
+                          u32 second) {
+    quantize<256, 2>(x, codes, scales, sums, pairs, count, second);
 }

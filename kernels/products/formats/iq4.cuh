@@ -1,7 +1,7 @@
 // IQ4_NL and IQ4_XS: four bits name one of sixteen values.
 #pragma once
 #include "products/formats/bits.cuh"
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
 // Values of 32 codes, from 16 bytes laid as in `nibbles`.
 DEVICE void iq4_values(const U4& q, u32 (&w)[8]) {
@@ -11,10 +11,8 @@ DEVICE void iq4_values(const U4& q, u32 (&w)[8]) {
     UNROLL for (int m = 0; m < 4; m++) nibble_lookup16(table, v[m], w[m], w[4 + m]);
 }
 
-struct IQ4_NL {
-    static constexpr u32 BYTES = 18, WIDTH = 32, PARTS = 1, CHAINS = 8, TABLE = 0;
-    static constexpr int SUBS = 0, SHIFT = 0;
-    static constexpr bool MINIMA = false;
+struct IQ4_NL : Format {
+    static constexpr u32 BYTES = 18, WIDTH = 32, PARTS = 1, CHAINS = 8;
     struct Head { f32 d; };
     struct Raw { u16 d; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 16)}; }
@@ -23,15 +21,10 @@ struct IQ4_NL {
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int) { return piece<U4>(p, 0); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
-    static __device__ inline i32 scale(const Head&, int, int) { return 1; }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };
-struct IQ4_XS {
-    static constexpr u32 BYTES = 136, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
-    static constexpr int SUBS = 1, SHIFT = 0;
-    static constexpr bool MINIMA = false;
+struct IQ4_XS : Format {
+    static constexpr u32 BYTES = 136, WIDTH = 256, PARTS = 8, CHAINS = 4;
+    static constexpr int SUBS = 1;
     struct Head { f32 d; u32 high, low; };
     struct Raw { U2 h; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<U2>(p, 128)}; }
@@ -40,12 +33,9 @@ struct IQ4_XS {
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { iq4_values(q, w); }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) {
         return (i32)((h.low >> 4 * part & 15u) | (h.high >> 2 * part & 3u) << 4) - 32;
     }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) { return scale(h, (int)(4u * (u32)j + q), half); }
     static __device__ inline void second_half(Head& h) { h.low >>= 16, h.high >>= 8; }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

@@ -2,15 +2,14 @@
 // made by products/tables.rs), and signs stand apart.
 #pragma once
 #include "products/formats/bits.cuh"
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
 // Four magnitudes, none 0, negative where a byte of `negative` is 1.
 DEVICE u32 with_signs(u32 magnitudes, u32 negative) { return (magnitudes ^ negative * 255u) + negative; }
 
-struct IQ3_S {
+struct IQ3_S : Format {
     static constexpr u32 BYTES = 110, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 512;
-    static constexpr int SUBS = 1, SHIFT = 0;
-    static constexpr bool MINIMA = false;
+    static constexpr int SUBS = 1;
     struct Head { f32 d; u32 scales; };
     struct Raw { u16 d; u32 scales; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 108), piece<u32>(p, 104)}; }
@@ -29,17 +28,13 @@ struct IQ3_S {
                 w[4 * half + m] = with_signs(table[names[m >> 1] >> 16 * (m & 1) & 511u], part_bits(part.signs, 4 * half + m));
         }
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return (i32)(2u * (h.scales >> 4 * part & 15u) + 1u); }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) { return scale(h, (int)(4u * (u32)j + q), half); }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };
-struct IQ2_XS {
+struct IQ2_XS : Format {
     // 512 groups of eight magnitudes, then 128 sets of eight signs: nibbles 0..2 name 8, 25 and 43, a sign adds 4
     static constexpr u32 BYTES = 74, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 640;
-    static constexpr int SUBS = 2, SHIFT = 0;
-    static constexpr bool MINIMA = false;
+    static constexpr int SUBS = 2;
     struct Head { f32 d; U2 scales; };
     struct Raw { u16 d; U2 scales; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 72), piece<U2>(p, 64)}; }
@@ -54,7 +49,6 @@ struct IQ2_XS {
             nibble_lookup8(0x002b1908u, 0x00d5e7f8u, table[code & 511u] | table[512u + (code >> 9 & 127u)], w[2 * g], w[2 * g + 1]);
         }
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int half) {
         u32 s = part < 4 ? h.scales.x : h.scales.y;
         return (i32)(2u * (s >> (8 * (part & 3) + 4 * half) & 15u) + 1u);
@@ -62,6 +56,4 @@ struct IQ2_XS {
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int half) {
         return (i32)(2u * ((j ? h.scales.y : h.scales.x) >> (8u * q + 4u * (u32)half) & 15u) + 1u);
     }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

@@ -1,6 +1,6 @@
 // The 16 bytes of scales of Q4_K and Q5_K: two halves, then eight scales and eight minima of six bits.
 #pragma once
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
 struct KHead {
     f32 d, least;

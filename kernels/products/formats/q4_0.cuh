@@ -1,11 +1,10 @@
 // Q4_0: 32 codes of four bits less 8 and a scale. Codes come out times sixteen: at the top of a byte they need no sign extension.
 #pragma once
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
-struct Q4_0 {
-    static constexpr u32 BYTES = 18, WIDTH = 32, PARTS = 1, CHAINS = 8, TABLE = 0;
-    static constexpr int SUBS = 0, SHIFT = 4;
-    static constexpr bool MINIMA = false;
+struct Q4_0 : Format {
+    static constexpr u32 BYTES = 18, WIDTH = 32, PARTS = 1, CHAINS = 8;
+    static constexpr int SHIFT = 4;
     struct Head { f32 d; };
     struct Raw { u16 d; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 16)}; }
@@ -20,8 +19,4 @@ struct Q4_0 {
             w[4 + m] = (v[m] & 0xf0f0f0f0u) ^ 0x80808080u;
         }
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
-    static __device__ inline i32 scale(const Head&, int, int) { return 1; }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

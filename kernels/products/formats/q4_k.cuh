@@ -3,9 +3,9 @@
 #include "products/formats/bits.cuh"
 #include "products/formats/k_head.cuh"
 
-struct Q4_K {
-    static constexpr u32 BYTES = 144, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
-    static constexpr int SUBS = 1, SHIFT = 0;
+struct Q4_K : Format {
+    static constexpr u32 BYTES = 144, WIDTH = 256, PARTS = 8, CHAINS = 4;
+    static constexpr int SUBS = 1;
     static constexpr bool MINIMA = true;
     typedef KHead Head;
     typedef U4 Raw;
@@ -16,7 +16,6 @@ struct Q4_K {
     typedef U4 Part;
     static __device__ inline Part load(const Place& p, int part) { return piece<U4>(p, 16u * part); }
     static __device__ inline void decode(const Part& q, int, u32 (&w)[8], const u32*) { nibbles(q, w); }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int) { return h.scale4(j, q); }
     static __device__ inline i32 minimum4(const Head& h, int j, u32 q) { return h.minimum4(j, q); }

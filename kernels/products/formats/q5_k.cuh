@@ -3,9 +3,9 @@
 #include "products/formats/bits.cuh"
 #include "products/formats/k_head.cuh"
 
-struct Q5_K {
-    static constexpr u32 BYTES = 176, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
-    static constexpr int SUBS = 1, SHIFT = 0;
+struct Q5_K : Format {
+    static constexpr u32 BYTES = 176, WIDTH = 256, PARTS = 8, CHAINS = 4;
+    static constexpr int SUBS = 1;
     static constexpr bool MINIMA = true;
     typedef KHead Head;
     typedef U4 Raw;
@@ -20,7 +20,6 @@ struct Q5_K {
         nibbles(part.q, w);
         UNROLL for (int m = 0; m < 8; m++) w[m] |= (m < 4 ? part.h << (4 - m) : part.h >> (m - 4)) & 0x10101010u;
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int) { return h.scale(part); }
     static __device__ inline i32 scale4(const Head& h, int j, u32 q, int) { return h.scale4(j, q); }
     static __device__ inline i32 minimum4(const Head& h, int j, u32 q) { return h.minimum4(j, q); }

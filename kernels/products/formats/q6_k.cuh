@@ -1,12 +1,11 @@
 // Q6_K: 256 codes of six bits less 32, in eight parts with a scale for each 16 values. Codes come out times four: six bits at
 // the top of a byte need no sign extension, and the sum of a block is shifted back.
 #pragma once
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
-struct Q6_K {
-    static constexpr u32 BYTES = 210, WIDTH = 256, PARTS = 8, CHAINS = 4, TABLE = 0;
+struct Q6_K : Format {
+    static constexpr u32 BYTES = 210, WIDTH = 256, PARTS = 8, CHAINS = 4;
     static constexpr int SUBS = 2, SHIFT = 2;
-    static constexpr bool MINIMA = false;
     struct Head { f32 d; U4 scales; };
     struct Raw { u16 d; U4 scales; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 208), piece<U4>(p, 192)}; }
@@ -24,7 +23,6 @@ struct Q6_K {
             w[4 + m] = ((v[m] >> 2 & 0x3c3c3c3cu) ^ 0x80808080u) ^ (h.y << (6 - 2 * m) & 0xc0c0c0c0u);
         }
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
     static __device__ inline i32 scale(const Head& h, int part, int half) {
         const u32 s[4] = {h.scales.x, h.scales.y, h.scales.z, h.scales.w};
         return (i32)(i8)(s[part >> 1] >> (16 * (part & 1) + 8 * half));
@@ -34,6 +32,4 @@ struct Q6_K {
         return (i32)(i8)(s >> (16u * (q & 1u) + 8u * (u32)half));
     }
     static __device__ inline void second_half(Head& h) { h.scales.x = h.scales.z, h.scales.y = h.scales.w; }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

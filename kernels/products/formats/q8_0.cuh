@@ -1,11 +1,9 @@
 // Q8_0: 32 codes of eight bits and a scale.
 #pragma once
-#include "products/formats/layout.cuh"
+#include "products/formats/format.cuh"
 
-struct Q8_0 {
-    static constexpr u32 BYTES = 34, WIDTH = 32, PARTS = 1, CHAINS = 8, TABLE = 0;
-    static constexpr int SUBS = 0, SHIFT = 0;  // sub-scales a part; codes are times 2^SHIFT
-    static constexpr bool MINIMA = false;
+struct Q8_0 : Format {
+    static constexpr u32 BYTES = 34, WIDTH = 32, PARTS = 1, CHAINS = 8;
     struct Head { f32 d; };
     struct Raw { u16 d; };
     static __device__ inline Raw raw(const Place& p) { return Raw{piece<u16>(p, 32)}; }
@@ -17,8 +15,4 @@ struct Q8_0 {
         const U4 a = part.a, b = part.b;
         w[0] = a.x, w[1] = a.y, w[2] = a.z, w[3] = a.w, w[4] = b.x, w[5] = b.y, w[6] = b.z, w[7] = b.w;
     }
-    static __device__ inline void codes(const Place& p, int part, u32 (&w)[8], const u32* table = nullptr) { decode(load(p, part), part, w, table); }
-    static __device__ inline i32 scale(const Head&, int, int) { return 1; }
-    static __device__ inline i32 minimum(const Head&, int) { return 0; }
-    static __device__ inline f32 dmin(const Head&) { return 0.0f; }
 };

@@ -41,25 +41,24 @@ template <u32 depth> struct DotEngine {
             }
         }
     }
-    // fold(i, j, the sum over half a part, 16 values).
-    template <class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Fold fold) {
+    // fold(i, j, start(i, j) + the sum over half a part, 16 values).
+    template <class Start, class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Start start, Fold fold) {
         U4 x[OS];
         UNROLL for (int i = 0; i < OS; i++) x[i] = *(const U4*)(w + stage_at<depth>(row_of(i), 2u * part + half));
         UNROLL for (int j = 0; j < TS; j++) {
             const U4 y = *(const U4*)(a + stage_at<depth>(token_of(j), 2u * part + half));
-            UNROLL for (int i = 0; i < OS; i++) fold(i, j, dot4(x[i].w, y.w, dot4(x[i].z, y.z, dot4(x[i].y, y.y, dot4(x[i].x, y.x, 0)))));
+            UNROLL for (int i = 0; i < OS; i++) fold(i, j, dot4(x[i].w, y.w, dot4(x[i].z, y.z, dot4(x[i].y, y.y, dot4(x[i].x, y.x, start(i, j))))));
         }
     }
-    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations.
-    template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
-        U2 x[OS];
+    static __device__ inline i32 bytes(const U2& x, const U2& y, i32 c) { return dot4(x.y, y.y, dot4(x.x, y.x, c)); }
+    static __device__ inline i32 bytes(const U4& x, const U4& y, i32 c) { return dot4(x.w, y.w, dot4(x.z, y.z, dot4(x.y, y.y, dot4(x.x, y.x, c)))); }
+    // fold(i, j, MAGIC_BITS + the sum of 8 or 16 products), minima of a block by the digits of the sums of activations.
+    template <class Row, class Fold> static __device__ inline void minima(const Row* minima, const Row* low, const Row* high, Fold fold) {
+        Row x[OS];
         UNROLL for (int i = 0; i < OS; i++) x[i] = minima[row_of(i)];
         UNROLL for (int j = 0; j < TS; j++) {
-            U2 l = low[token_of(j)], h = high[token_of(j)];
-            UNROLL for (int i = 0; i < OS; i++) {
-                i32 upper = dot4(x[i].y, h.y, dot4(x[i].x, h.x, 0));
-                fold(i, j, dot4(x[i].y, l.y, dot4(x[i].x, l.x, upper * 256 + MAGIC_BITS)));
-            }
+            const Row l = low[token_of(j)], h = high[token_of(j)];
+            UNROLL for (int i = 0; i < OS; i++) fold(i, j, bytes(x[i], l, bytes(x[i], h, 0) * 256 + MAGIC_BITS));
         }
     }
 };
@@ -93,16 +92,16 @@ template <u32 depth> struct MatrixEngine {
         UNROLL for (int n = 0; n < 2; n++) nv_ldmatrix4(y.v[n], stage + at + 16u * depth * n);
         return y;
     }
-    // Eight bytes a row. A step of 16 depths reads them twice; the second half of the weights is 0.
+    // 16 bytes a row, a step of 16 depths; or eight, which are read twice, and the second half of the weights is 0.
     struct SmallWeights { u32 v[2][2]; };
     struct SmallActs { u32 v[4]; };
-    static __device__ inline u32 word(const U2* rows, u32 row) { return ((const u32*)(rows + row))[lane() & 1u]; }
-    static __device__ inline SmallWeights small_weights(const U2* rows) {
+    template <class Row> static __device__ inline u32 word(const Row* rows, u32 row) { return ((const u32*)(rows + row))[lane() & (sizeof(Row) / 4u - 1u)]; }
+    template <class Row> static __device__ inline SmallWeights small_weights(const Row* rows) {
         SmallWeights x;
-        UNROLL for (int i = 0; i < OS; i++) x.v[i / 2][i % 2] = lane() & 2u ? 0u : word(rows, row_of(i));
+        UNROLL for (int i = 0; i < OS; i++) x.v[i / 2][i % 2] = sizeof(Row) == 8 && lane() & 2u ? 0u : word(rows, row_of(i));
         return x;
     }
-    static __device__ inline SmallActs small_acts(const U2* rows) {
+    template <class Row> static __device__ inline SmallActs small_acts(const Row* rows) {
         SmallActs y;
         UNROLL for (int n = 0; n < 4; n++) y.v[n] = word(rows, (lane() >> 2) + 8u * n);
         return y;
@@ -124,6 +123,24 @@ template <u32 depth> struct MatrixEngine {
         UNROLL for (int e = 0; e < 4; e++) c[e] = start(2 * m + (e >> 1), 2 * n + (e & 1));
         nv_mma_s8_16(c, x.v[m], y.v[n]);
         UNROLL for (int e = 0; e < 4; e++) fold(2 * m + (e >> 1), 2 * n + (e & 1), c[e]);
+    }
+    // Half a part, 16 depths, of all rows or tokens.
+    static __device__ inline void load_half(u32 (&v)[4], const u8* stage, int part, int half) {
+        nv_ldmatrix4(v, stage + (stage_at<depth>(lane(), (u32)half) ^ 32u * part));
+    }
+    static __device__ inline SmallWeights half_weights(const u8* stage, int part, int half) {
+        u32 v[4];
+        load_half(v, stage, part, half);
+        return SmallWeights{{{v[0], v[1]}, {v[2], v[3]}}};
+    }
+    static __device__ inline SmallActs half_acts(const u8* stage, int part, int half) {
+        SmallActs y;
+        load_half(y.v, stage, part, half);
+        return y;
+    }
+    template <class Start, class Fold>
+    static __device__ inline void one_half(int tile, const SmallWeights& x, const SmallActs& y, Start start, Fold fold) {
+        small(tile, x, y, start, fold);
     }
 #else
     // Activations are A, so that a lane has few rows of weights. The halves of a wave share the depths on gfx12; gfx11 repeats them.
@@ -150,6 +167,35 @@ template <u32 depth> struct MatrixEngine {
         return x;
     }
     static __device__ inline Acts load_acts(const u8* stage, int part) { return load_weights(stage, part); }
+    // Half a part, 16 depths, as the first of a part's steps.
+    static __device__ inline Weights half_weights(const u8* stage, int part, int half) {
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) {
+            const u8* at = stage + stage_at<depth>((lane() & 15u) + 16u * m, 2u * part + half);
+#if STRATA_WMMA == 12
+            const U2 w = *(const U2*)(at + 8u * (lane() >> 4));
+            x.v[m][0] = w.x, x.v[m][1] = w.y;
+#else
+            const U4 w = *(const U4*)at;
+            x.v[m][0] = w.x, x.v[m][1] = w.y, x.v[m][2] = w.z, x.v[m][3] = w.w;
+#endif
+        }
+        return x;
+    }
+    static __device__ inline Acts half_acts(const u8* stage, int part, int half) { return half_weights(stage, part, half); }
+    // 16 bytes a row as half a part.
+    static __device__ inline Weights small_weights(const U4* rows) {
+        Weights x;
+        UNROLL for (int m = 0; m < 2; m++) {
+            const U4 w = rows[(lane() & 15u) + 16u * m];
+            const bool upper = STRATA_WMMA == 12 && lane() >= 16u;
+            UNROLL for (int q = 0; q < WORDS; q++) x.v[m][q] = 0u;
+            x.v[m][0] = upper ? w.z : w.x, x.v[m][1] = upper ? w.w : w.y;
+            if (STRATA_WMMA == 11) x.v[m][2] = w.z, x.v[m][3] = w.w;
+        }
+        return x;
+    }
+    static __device__ inline Acts small_acts(const U4* rows) { return small_weights(rows); }
     // Eight bytes a row, at depths 0..8; the others are 0.
     static __device__ inline Weights small_weights(const U2* rows) {
         const bool mine = STRATA_WMMA == 11 || lane() < 16u;
@@ -178,12 +224,29 @@ template <u32 depth> struct MatrixEngine {
         }
         UNROLL for (int e = 0; e < 8; e++) fold(o, 8 * t + e, c[e]);
     }
+    // fold(i, j, start(i, j) + the sum) over half a part, 16 depths, for the lane's outputs of one of the tiles.
+    template <class Start, class Fold>
+    static __device__ inline void one_half(int tile, const Weights& x, const Acts& y, Start start, Fold fold) {
+        constexpr int N = MatrixS8::A;
+        const int t = tile / 2, o = tile % 2;
+        i32 c[8];
+        UNROLL for (int e = 0; e < 8; e++) c[e] = start(o, 8 * t + e);
+        u32 a[N], b[N];
+        UNROLL for (int r = 0; r < N; r++) a[r] = y.v[t][r], b[r] = x.v[o][r];
+        MatrixS8::multiply(c, a, b);
+        UNROLL for (int e = 0; e < 8; e++) fold(o, 8 * t + e, c[e]);
+    }
 #endif
     template <class Start, class Fold> static __device__ inline void multiply(const Weights& x, const Acts& y, Start start, Fold fold) {
         UNROLL for (int tile = 0; tile < TILES; tile++) one(tile, x, y, start, fold);
     }
     template <class Start, class Fold> static __device__ inline void part(const u8* w, const u8* a, int part, Start start, Fold fold) {
         multiply(load_weights(w, part), load_acts(a, part), start, fold);
+    }
+    template <class Start, class Fold> static __device__ inline void half(const u8* w, const u8* a, int part, int half, Start start, Fold fold) {
+        const auto x = half_weights(w, part, half);
+        const auto y = half_acts(a, part, half);
+        UNROLL for (int tile = 0; tile < TILES; tile++) one_half(tile, x, y, start, fold);
     }
     // sum += the sum over a part of 256 * high + low.
     static __device__ inline void planes(const u8* low, const u8* high, const u8* a, int part, i32 (&sum)[OS][TS]) {
@@ -192,9 +255,9 @@ template <u32 depth> struct MatrixEngine {
                  [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(c, 256, sum[i][j]); });
         multiply(load_weights(low, part), y, [&](int i, int j) { return sum[i][j]; }, [&](int i, int j, i32 c) { sum[i][j] = c; });
     }
-    // fold(i, j, MAGIC_BITS + the sum of eight products), minima of a block by the digits of the sums of activations. One tile
+    // fold(i, j, MAGIC_BITS + the sum of 8 or 16 products), minima of a block by the digits of the sums of activations. One tile
     // after the other: few sums are held at a time.
-    template <class Fold> static __device__ inline void minima(const U2* minima, const U2* low, const U2* high, Fold fold) {
+    template <class Row, class Fold> static __device__ inline void minima(const Row* minima, const Row* low, const Row* high, Fold fold) {
         const auto x = small_weights(minima);
         const auto upper = small_acts(high), lower = small_acts(low);
         i32 c[OS][TS];

@@ -33,7 +33,7 @@ template <class F> struct Source {
     // As in products/formats/layout.cuh, of a chain that starts at block `first`.
     __device__ inline Place place_at(const u8* matrix, u32 row, u32 chain, u32 step, u32 first) const {
         const u32 full = blocks / CHAINS, r = row % GROUP_ROWS;
-        const u8* tile = matrix + (u64)(row / GROUP_ROWS) * (GROUP_ROWS * blocks * F::BYTES) + step * (STEP_ROWS * F::BYTES);
+        const u8* tile = matrix + (u64)(row / GROUP_ROWS) * group_bytes<F>(blocks) + step * (STEP_ROWS * F::BYTES);
         if (step < full) return Place{tile, STEP_ROWS, chain * GROUP_ROWS + r};
         return Place{tile, blocks % CHAINS * GROUP_ROWS, (first - chain * full) * GROUP_ROWS + r};
     }

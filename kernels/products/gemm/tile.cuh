@@ -8,7 +8,7 @@
 //    and matrix step. As planes (below) each step would be two matrix instructions instead of one, which costs more.
 //  - one for 16 values: multiply-adds would need matrix steps half as deep and twice the integer work; so codes times
 //    sub-scales go to shared memory as two planes of bytes, low + 256 * high. The sum of a step's high plane times 256 is added
-//    to the sum from which the low plane's step starts.
+//    to the sum from which the low plane's step starts. Where products fit a byte there is no high plane.
 #pragma once
 #include "products/formats.cuh"
 #include "products/gemm/engine.cuh"
@@ -30,13 +30,17 @@ template <class F, class E, int WO, int WT> struct Gemm {
     static constexpr u32 THREADS = 32 * WO * WT, BO = 32 * WO, BT = 32 * WT;
     static constexpr u32 STAGE_DEPTH = E::DEPTH, STAGE_PARTS = STAGE_DEPTH / 32;
     static constexpr bool WIDE = F::WIDTH == 256;
-    static constexpr int PLANES = F::SUBS == 2 && !E::HALVES ? 2 : 1;
+    // Sub-scales enter when weights are decoded.
+    static constexpr bool SCALED = F::SUBS == 2 && (F::SMALL || !E::HALVES);
+    static constexpr int PLANES = SCALED && !F::SMALL ? 2 : 1;
+    static constexpr u32 BLOCK_PARTS = F::PARTS, PART_TERMS = F::TERMS == 2 * F::PARTS ? 2 : 1;
+    static constexpr bool HEADS_COPIED = WIDE && F::MINIMA && sizeof(typename F::Raw) == 16;  // heads go to shared memory as they are
     static constexpr u32 BLOCK_STAGES = WIDE ? F::WIDTH / STAGE_DEPTH : 1;
     static constexpr int OS = E::OS, TS = E::TS;
 
     // Matrix tiles of an NVIDIA GPU have 168 registers a lane: where three numbers an output would be held, some of the totals,
     // which change least often, lie in shared memory.
-    static constexpr int STORED = !STRATA_CUDA || !WIDE || PLANES == 2 || THREADS == 256u ? 0 : STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1;
+    static constexpr int STORED = !STRATA_CUDA || THREADS == 256u ? 0 : PART_TERMS == 2 ? 1 : !WIDE || SCALED ? 0 : STAGE_DEPTH == 128u && !F::MINIMA ? 2 : 1;
 
     // Where numbers of row r or token t of the tile are stored, in slots of their wave's 32.
     static __device__ inline u32 row_slot(u32 r) { return (r & ~31u) + E::row_slot(r & 31u); }
@@ -56,7 +60,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
     // Scales of one stage of a narrow format, or of one block of a wide one, in slots. Sub-scales that enter when weights are
     // decoded lie row by row.
     struct alignas(16) Narrow {
-        f32 w[STAGE_PARTS][BO], a[STAGE_PARTS][BT];
+        f32 w[STAGE_PARTS * PART_TERMS][BO], a[STAGE_PARTS][BT];
+    };
+    struct alignas(16) Offsets {  // of narrow formats, which have no minima but 1
+        f32 w[STAGE_PARTS][BO], sums[STAGE_PARTS][BT];
     };
     static constexpr int SUBS = F::SUBS == 2 ? 16 : 8;
     struct alignas(16) Wide {
@@ -67,13 +74,17 @@ template <class F, class E, int WO, int WT> struct Gemm {
         f32 w[BO], a[BT];
         i8 subs[BO][16];
     };
+    template <bool c, class A, class B> struct Pick { typedef A type; };
+    template <class A, class B> struct Pick<false, A, B> { typedef B type; };
+    // Minima of a row and digits of the sums of a token, a byte each.
+    typedef typename Pick<F::MINIMA_16, U4, U2>::type Bytes;
     struct alignas(16) Minima {
         f32 w[BO];
-        U2 minima[BO], low[BT], high[BT];
+        Bytes minima[BO], low[BT], high[BT];
     };
     // Heads and sums as they lie in memory, which the thread that copies them reads a stage later.
     struct alignas(16) Copies {
-        U4 heads[BO], sums[2 * BT];
+        U4 heads[HEADS_COPIED ? BO : 1], sums[2 * BT];
     };
     struct alignas(16) Table {
         u32 words[F::TABLE ? F::TABLE : 1];
@@ -85,8 +96,6 @@ template <class F, class E, int WO, int WT> struct Gemm {
     struct Nothing {
         __device__ inline const u32* at() const { return nullptr; }
     };
-    template <bool c, class A, class B> struct Pick { typedef A type; };
-    template <class A, class B> struct Pick<false, A, B> { typedef B type; };
     struct alignas(16) Shared {
         u8 weights[2][PLANES][BO * STAGE_DEPTH];
         u8 acts[2][BT * STAGE_DEPTH];
@@ -94,9 +103,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
         const u8* matrix;  // of the tile's expert
         u32 rows[BO];      // the row of weights of each row of the tile
         u32 act_rows[BT];  // the row of activations of each token
-        typename Pick<WIDE, typename Pick<PLANES == 2, WidePlanes, Wide>::type, Narrow>::type scales[2];
-        typename Pick<F::MINIMA, Minima, Nothing>::type minima[2];
-        typename Pick<F::MINIMA, Copies, Nothing>::type copies;
+        typename Pick<WIDE, typename Pick<SCALED, WidePlanes, Wide>::type, Narrow>::type scales[2];
+        typename Pick<F::MINIMA, typename Pick<WIDE, Minima, Offsets>::type, Nothing>::type minima[2];
+        typename Pick<WIDE && F::MINIMA, Copies, Nothing>::type copies;
         typename Pick<F::TABLE != 0, Table, Nothing>::type table;
         typename Pick<(STORED > 0), Totals, Nothing>::type totals;
     };
@@ -129,9 +138,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
         typename F::Part w[UNITS];
         typename F::Raw d[UNITS];  // narrow formats: opened when stored, so that nobody waits for it before
         f32 a[STAGE_PARTS];
+        i32 sums[STAGE_PARTS];  // for their offsets
     };
     struct Heads {
-        typename Pick<F::MINIMA, Nothing, typename F::Raw>::type w;
+        typename Pick<HEADS_COPIED, Nothing, typename F::Raw>::type w;
         f32 a;
     };
 
@@ -139,7 +149,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         if (thread_x() < BO) {
             const u32 row = m.rows[thread_x()];
             const Place p = next ? from.next(m.matrix, row) : from.place(m.matrix, row);
-            if constexpr (F::MINIMA) async_copy16(&m.copies.heads[thread_x()], F::raw_at(p));
+            if constexpr (HEADS_COPIED) async_copy16(&m.copies.heads[thread_x()], F::raw_at(p));
             else h.w = F::raw(p);
         }
         if (thread_x() >= FIRST_TOKEN) {
@@ -154,19 +164,22 @@ template <class F, class E, int WO, int WT> struct Gemm {
         auto& to = m.scales[s & 1u];
         if (const u32 r = thread_x(); r < BO) {
             typename F::Raw raw;
-            if constexpr (F::MINIMA) raw = m.copies.heads[r];
+            if constexpr (HEADS_COPIED) raw = m.copies.heads[r];
             else raw = h.w;
             const auto head = F::opened(raw);
             const u32 slot = row_slot(r);
             to.w[slot] = head.d;
-            UNROLL for (int q = 0; q < SUBS; q++) {
-                const i32 sub = F::scale(head, q * 8 / SUBS, q % (SUBS / 8));
-                if constexpr (PLANES == 2) to.subs[r][q] = (i8)sub;
-                else to.subs[q][slot] = sub;
+            if constexpr (!F::PART_SCALES) {
+                UNROLL for (int q = 0; q < SUBS; q++) {
+                    const i32 sub = F::scale(head, q * 8 / SUBS, q % (SUBS / 8));
+                    if constexpr (SCALED) to.subs[r][q] = (i8)sub;
+                    else to.subs[q][slot] = sub;
+                }
             }
             if constexpr (F::MINIMA) {
                 m.minima[s & 1u].w[slot] = F::dmin(head);
-                m.minima[s & 1u].minima[r] = U2{F::minima(head, 0), F::minima(head, 1)};
+                if constexpr (F::MINIMA_16) m.minima[s & 1u].minima[r] = U4{F::minima(head, 0), F::minima(head, 1), F::minima(head, 2), F::minima(head, 3)};
+                else m.minima[s & 1u].minima[r] = U2{F::minima(head, 0), F::minima(head, 1)};
             }
         }
         if (thread_x() >= FIRST_TOKEN) {
@@ -175,10 +188,21 @@ template <class F, class E, int WO, int WT> struct Gemm {
             if constexpr (F::MINIMA) {
                 const U4 sums = m.copies.sums[u];
                 const i32 v[4] = {(i32)sums.x, (i32)sums.y, (i32)sums.z, (i32)sums.w};
-                u32 low = 0, high = 0;
-                UNROLL for (int q = 0; q < 4; q++) low |= low_digit(v[q]) << 8 * q, high |= high_digit(v[q]) << 8 * q;
-                ((u32*)m.minima[s & 1u].low)[u] = low;
-                ((u32*)m.minima[s & 1u].high)[u] = high;
+                if constexpr (F::MINIMA_16) {
+                    U2 low = {0, 0}, high = {0, 0};
+                    UNROLL for (int q = 0; q < 2; q++) UNROLL for (int half = 0; half < 2; half++) {
+                        const i32 first = half ? v[q] >> 16 : (i32)(i16)v[q], second = half ? v[q + 2] >> 16 : (i32)(i16)v[q + 2];
+                        low.x |= low_digit(first) << (16 * q + 8 * half), high.x |= high_digit(first) << (16 * q + 8 * half);
+                        low.y |= low_digit(second) << (16 * q + 8 * half), high.y |= high_digit(second) << (16 * q + 8 * half);
+                    }
+                    ((U2*)m.minima[s & 1u].low)[u] = low;
+                    ((U2*)m.minima[s & 1u].high)[u] = high;
+                } else {
+                    u32 low = 0, high = 0;
+                    UNROLL for (int q = 0; q < 4; q++) low |= low_digit(v[q]) << 8 * q, high |= high_digit(v[q]) << 8 * q;
+                    ((u32*)m.minima[s & 1u].low)[u] = low;
+                    ((u32*)m.minima[s & 1u].high)[u] = high;
+                }
             }
         }
     }
@@ -203,9 +227,9 @@ template <class F, class E, int WO, int WT> struct Gemm {
         if (const Unit u = unit(); u.any) {
             UNROLL for (u32 n = 0; n < UNITS; n++) {
                 const u32 part = u.part + n * STEP;
-                if constexpr (!WIDE) from.go_to(stage * STAGE_PARTS + part);
+                if constexpr (!WIDE) from.go_to((stage * STAGE_PARTS + part) / BLOCK_PARTS);
                 const Place p = from.place(m.matrix, m.rows[u.row]);
-                f.w[n] = F::load(p, WIDE ? part_of(stage, part) : 0);
+                f.w[n] = F::load(p, WIDE ? part_of(stage, part) : (int)(part % BLOCK_PARTS));
                 if constexpr (!WIDE) {
                     f.d[n] = typename F::Raw{};
                     if (!from.ended) f.d[n] = F::raw(p);
@@ -215,8 +239,12 @@ template <class F, class E, int WO, int WT> struct Gemm {
         if constexpr (!WIDE) {
             if (const u32 thread = thread_x(); thread >= THREADS - BT) {
                 const u32 s = stage * STAGE_PARTS;
-                const f32* scales = k.acts.scales + (u64)m.act_rows[thread - (THREADS - BT)] * k.blocks + s;
-                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) f.a[n] = s + n < k.blocks ? scales[n] : 0.0f;
+                const u64 at = (u64)m.act_rows[thread - (THREADS - BT)] * (k.blocks * BLOCK_PARTS) + s;
+                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) {
+                    const bool any = s + n < k.blocks * BLOCK_PARTS;
+                    f.a[n] = any ? (k.acts.scales + at)[n] : 0.0f;
+                    if constexpr (F::MINIMA) f.sums[n] = any ? (k.acts.sums + at)[n] : 0;
+                }
             }
         }
     }
@@ -230,7 +258,10 @@ template <class F, class E, int WO, int WT> struct Gemm {
                 F::decode(f.w[n], WIDE ? part_of(stage, part) : 0, w, m.table.at());
                 UNROLL for (int q = 0; q < 8; q++) w[q] = unshift<F::SHIFT>(w[q]);
                 const u32 at[2] = {stage_at<STAGE_DEPTH>(row, 2u * part), stage_at<STAGE_DEPTH>(row, 2u * part + 1u)};
-                if constexpr (PLANES == 2) {
+                if constexpr (SCALED && PLANES == 1) {
+                    const i8* subs = m.scales[stage / BLOCK_STAGES & 1u].subs[row] + 2 * part_of(stage, part);
+                    UNROLL for (int q = 0; q < 8; q++) w[q] = w[q] * (u32)subs[q >> 2];  // no byte overflows
+                } else if constexpr (PLANES == 2) {
                     const i8* subs = m.scales[stage / BLOCK_STAGES & 1u].subs[row] + 2 * part_of(stage, part);
                     u32 high[8];
                     UNROLL for (int q = 0; q < 8; q++) {
@@ -241,12 +272,23 @@ template <class F, class E, int WO, int WT> struct Gemm {
                     UNROLL for (int h = 0; h < 2; h++) *(U4*)(to_high + at[h]) = U4{high[4 * h], high[4 * h + 1], high[4 * h + 2], high[4 * h + 3]};
                 }
                 UNROLL for (int h = 0; h < 2; h++) *(U4*)(to + at[h]) = U4{w[4 * h], w[4 * h + 1], w[4 * h + 2], w[4 * h + 3]};
-                if constexpr (!WIDE) m.scales[stage & 1u].w[part][row_slot(row)] = F::opened(f.d[n]).d;
+                if constexpr (F::PART_SCALES)
+                    m.scales[stage / BLOCK_STAGES & 1u].subs[part_of(stage, part)][row_slot(row)] = F::part_scale(f.w[n]);
+                if constexpr (!WIDE) {
+                    const auto head = F::opened(f.d[n]);
+                    UNROLL for (u32 h = 0; h < PART_TERMS; h++)
+                        m.scales[stage & 1u].w[part * PART_TERMS + h][row_slot(row)] = F::term(head, (int)(part % BLOCK_PARTS * PART_TERMS + h));
+                    if constexpr (F::MINIMA) m.minima[stage & 1u].w[part][row_slot(row)] = -F::dmin(head);
+                }
             }
         }
         if constexpr (!WIDE) {
             if (const u32 thread = thread_x(); thread >= THREADS - BT) {
-                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) m.scales[stage & 1u].a[n][token_slot(thread - (THREADS - BT))] = f.a[n];
+                const u32 slot = token_slot(thread - (THREADS - BT));
+                UNROLL for (u32 n = 0; n < STAGE_PARTS; n++) {
+                    m.scales[stage & 1u].a[n][slot] = f.a[n];
+                    if constexpr (F::MINIMA) m.minima[stage & 1u].sums[n][slot] = float_of_int(f.sums[n]);
+                }
             }
         }
     }
@@ -333,7 +375,7 @@ template <class F, class E, int WO, int WT> struct Gemm {
         }
         start_acts(m, k, 0);
         fetch(f, m, k, from, 0);
-        if constexpr (PLANES == 2) barrier();
+        if constexpr (SCALED) barrier();
         store(m, f, 0);
         async_wait<0>();
         barrier();
@@ -354,27 +396,42 @@ template <class F, class E, int WO, int WT> struct Gemm {
             const u8* w = m.weights[stage & 1u][0] + o_bytes;
             if constexpr (!WIDE) {
                 UNROLL for (int part = 0; part < (int)STAGE_PARTS; part++) {
-                    u32 s = stage * STAGE_PARTS + part;
-                    turn(m, y, s, k.blocks);
+                    const u32 s = (stage * STAGE_PARTS + part) / BLOCK_PARTS;
+                    turn(m, y, s, k.blocks);  // of every part: it also keeps the compiler from reading both of a block first
                     f32 dw[OS], da[TS];
-                    numbers(dw, m.scales[stage & 1u].w[part] + row_slots);
-                    numbers(da, m.scales[stage & 1u].a[part] + token_slots);
-                    E::part(w, a, part, [](int, int) { return MAGIC_BITS; }, [&](int i, int j, i32 c) {
-                        y.chain[i][j] = fma_(dw[i] * da[j], float_of_bits((u32)c) - MAGIC_FLOAT, y.chain[i][j]);
-                    });
+                    UNROLL for (int h = 0; h < (int)PART_TERMS; h++) {
+                        numbers(dw, m.scales[stage & 1u].w[part * (int)PART_TERMS + h] + row_slots);
+                        if (h == 0) numbers(da, m.scales[stage & 1u].a[part] + token_slots);
+                        const auto start = [](int, int) { return MAGIC_BITS; };
+                        const auto fold = [&](int i, int j, i32 c) {
+                            y.chain[i][j] = fma_(dw[i] * da[j], float_of_bits((u32)c) - MAGIC_FLOAT, y.chain[i][j]);
+                        };
+                        if constexpr (PART_TERMS == 2) E::half(w, a, part, h, start, fold);
+                        else E::part(w, a, part, start, fold);
+                    }
+                    if constexpr (F::MINIMA) {
+                        f32 offset[OS], sums[TS];
+                        numbers(offset, m.minima[stage & 1u].w[part] + row_slots);
+                        numbers(sums, m.minima[stage & 1u].sums[part] + token_slots);
+                        UNROLL for (int i = 0; i < OS; i++)
+                            UNROLL for (int j = 0; j < TS; j++) y.chain[i][j] = fma_(offset[i] * da[j], sums[j], y.chain[i][j]);
+                    }
                 }
             } else {
                 const u32 s = stage / BLOCK_STAGES;
                 const auto& scales = m.scales[s & 1u];
                 NO_UNROLL for (int some = 0; some < (int)STAGE_PARTS; some += E::TOGETHER)
                 UNROLL for (int part = some; part < some + E::TOGETHER; part++) {
-                    if constexpr (PLANES == 2) {
+                    if constexpr (SCALED && PLANES == 1) {
+                        E::part(w, a, part, [&](int i, int j) { return sum[i][j]; }, [&](int i, int j, i32 c) { sum[i][j] = c; });
+                    } else if constexpr (PLANES == 2) {
                         E::planes(w, w + BO * STAGE_DEPTH, a, part, sum);
                     } else if constexpr (F::SUBS == 2) {
                         UNROLL for (int half = 0; half < 2; half++) {
                             i32 sub[OS];
                             numbers(sub, scales.subs[2u * (stage % BLOCK_STAGES * STAGE_PARTS + part) + half] + row_slots);
-                            E::half(w, a, part, half, [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
+                            E::half(w, a, part, half, [](int, int) { return 0; },
+                                    [&](int i, int j, i32 c) { sum[i][j] = multiply_add24(sub[i], c, sum[i][j]); });
                         }
                     } else {
                         i32 sub[OS];

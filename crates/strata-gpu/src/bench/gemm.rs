@@ -4,15 +4,13 @@ use super::{Limits, Timer, rotations};
 use crate::device::Device;
 use crate::error::Result;
 use crate::products::gemm::{GemmForm, GemmItems, expert_tiles, gemm};
-use crate::products::repack::packed_bytes;
+use crate::products::repack::{FORMATS, packed_bytes};
 use crate::products::{DeviceActs, DeviceWeights};
 use strata_cpu::parity::rng::Rng;
 use strata_quant::DType;
 use strata_quant::testing::{SplitMix64, random_blocks};
 
-/// Formats and shapes timed: the model's large projections.
-const FORMATS: [DType; 9] =
-    [DType::Q8_0, DType::Q4_0, DType::IQ4_NL, DType::Q4_K, DType::Q5_K, DType::Q6_K, DType::IQ4_XS, DType::IQ3_S, DType::IQ2_XS];
+/// Shapes timed, in every block format: the model's large projections.
 const SHAPES: [(usize, usize); 2] = [(2560, 10_240), (6144, 2560)];
 
 /// Times every form: dense products of `numbers` tokens (512 and 2,048), then ten of 64 experts a token.
@@ -22,7 +20,7 @@ pub(super) fn gemm_bench(device: &Device, numbers: &[usize], line: &mut dyn FnMu
     let tokens = if numbers.is_empty() { default } else { numbers };
     line(format!("int8 peaks, 10^12 multiply-adds a second: matrix {:.1}, dot {:.1}", limits.matrix_s8 / 1e12, limits.dot4 / 1e12));
     let mut rng = Rng::new(5);
-    for dtype in FORMATS {
+    for dtype in FORMATS.into_iter().filter(|d| !d.is_float()) {
         for (n_in, n_out) in if device.is_shim() { [(256, 128), (512, 64)] } else { SHAPES } {
             let sets = rotations(device, packed_bytes(dtype, n_out, n_in)).min(8);
             let bytes = random_blocks(dtype, n_out * n_in / dtype.block_len(), &mut SplitMix64::new(1));

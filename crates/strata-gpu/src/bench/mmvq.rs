@@ -30,10 +30,25 @@ const SHAPES: [Shape; 11] = [
     ("MTP head", 2560, 106_299, &[DType::Q6_K]),
     ("head", 2560, 248_320, &[DType::Q5_K, DType::Q6_K]),
 ];
-const EXPERTS: [Shape; 2] = [
-    ("experts up", 2560, 640, &[DType::Q4_K, DType::IQ3_S, DType::IQ4_XS, DType::IQ2_XS]),
-    ("experts down", 640, 2560, &[DType::IQ4_NL, DType::Q4_0]),
+const EXPERTS: [Shape; 2] = [("experts up", 2560, 640, &WIDE), ("experts down", 640, 2560, &NARROW)];
+/// Formats of experts.
+const WIDE: [DType; 13] = [
+    DType::Q4_K,
+    DType::IQ3_S,
+    DType::IQ4_XS,
+    DType::IQ2_XS,
+    DType::Q2_K,
+    DType::Q3_K,
+    DType::Q5_K,
+    DType::Q6_K,
+    DType::IQ3_XXS,
+    DType::IQ2_S,
+    DType::IQ2_XXS,
+    DType::IQ1_M,
+    DType::IQ1_S,
 ];
+const NARROW: [DType; 9] =
+    [DType::IQ4_NL, DType::Q4_0, DType::Q8_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q2_0, DType::MXFP4, DType::NVFP4];
 
 /// Copies of one matrix beyond the L2, with activations for eight columns.
 struct Case {

@@ -60,10 +60,16 @@ fn case(dtype: DType, shape: &Shape) -> Case {
     let cols = blocks * dtype.block_len();
     let mut rng = Rng::new((u64::from(dtype.id()) << 32) + (rows * 7 + blocks * 3 + tokens) as u64);
     let matrices = experts.max(1);
-    let bytes = random_blocks(dtype, matrices * rows * blocks, &mut SplitMix64::new(rng.bits()));
+    let mut bytes = random_blocks(dtype, matrices * rows * blocks, &mut SplitMix64::new(rng.bits()));
     let one = bytes.len() / matrices;
-    let mut x = rng.normals(tokens * cols, 1.0);
-    x[..cols.min(256)].fill(0.0);
+    let tiny = dtype == DType::MXFP4 && blocks == 1;
+    if tiny {
+        tiny_scales(&mut bytes);
+    }
+    let mut x = rng.normals(tokens * cols, if tiny { TINY_MEETS } else { 1.0 });
+    if !tiny {
+        x[..cols.min(256)].fill(0.0);
+    }
     let mut acts = Acts::new(tokens, cols, Forms::of([dtype]));
     acts.rows_mut(tokens).fill(&x);
     // two experts a token; one expert has none
@@ -113,6 +119,20 @@ fn dot64(dtype: DType, w: &[f32], acts: &Acts, t: usize) -> f64 {
     w.iter().enumerate().map(|(i, w)| f64::from(*w) * act(i)).sum()
 }
 
+/// Gives blocks of MXFP4 the smallest scales, two of which are subnormal floats.
+pub(super) fn tiny_scales(bytes: &mut [u8]) {
+    bytes.chunks_exact_mut(DType::MXFP4.block_bytes()).enumerate().for_each(|(i, block)| block[0] = (i % 3) as u8);
+}
+
+/// Activations for which products with such scales are normal.
+pub(super) const TINY_MEETS: f32 = 1e30;
+
+/// Sums of 16 codes, two to a word, of 256-wide activations.
+pub(super) fn pairs(acts: &Acts, rows: usize) -> Vec<u32> {
+    let pair = |s: &[i16]| u32::from(s[0] as u16) | u32::from(s[1] as u16) << 16;
+    (0..rows).flat_map(|t| acts.sums256(t).chunks_exact(2).map(pair)).collect()
+}
+
 /// The definition's activations on the device.
 fn upload(device: &Device, dtype: DType, acts: &Acts, tokens: usize) -> Result<DeviceActs> {
     let rows = 0..tokens;
@@ -131,6 +151,7 @@ fn upload(device: &Device, dtype: DType, acts: &Acts, tokens: usize) -> Result<D
         codes: device.upload(&codes.concat())?,
         scales: device.upload(&scales.concat())?,
         sums: device.upload(&sums)?,
+        pairs: device.upload(&if act_form(dtype) == ActForm::Q256 { pairs(acts, tokens) } else { Vec::new() })?,
     })
 }
 
@@ -216,7 +237,7 @@ mod tests {
                 assert!(r.differing == 0, "{side:?} {r:?}");
             })
             .unwrap();
-            assert_eq!(cases, 9 * 4 * 3 + 3 * 3);
+            assert_eq!(cases, (FORMATS.len() - 3) * 4 * 3 + 3 * 3);
         }
     }
 

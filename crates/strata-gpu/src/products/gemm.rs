@@ -119,7 +119,7 @@ pub fn gemm(device: &Device, form: GemmForm, w: &DeviceWeights, acts: &DeviceAct
         (one as i64).into(),
         acts.codes.arg(),
         acts.scales.arg(),
-        acts.sums.arg(),
+        acts.sums_of(w.dtype, 0),
         w.table.arg(),
         tiles,
         act_rows,

@@ -72,8 +72,9 @@ fn float_columns(columns: usize) -> usize {
     }
 }
 
+/// Formats with blocks of 256 values and minima.
 fn minima(dtype: DType) -> bool {
-    matches!(dtype, DType::Q4_K | DType::Q5_K)
+    matches!(dtype, DType::Q2_K | DType::Q4_K | DType::Q5_K)
 }
 
 /// Bytes of shared memory for `columns` columns of activations: `ActBlock` in `mat_vec.cuh`.
@@ -88,7 +89,7 @@ fn split_sizes(dtype: DType, n_in: usize, columns: usize) -> (usize, usize) {
     let (rows, copies) = match (dtype, dtype.block_len()) {
         (_, 256) => (8, 1),
         _ if columns > 1 => (16, 1),
-        (DType::Q8_0, _) => (16, 2),
+        (DType::Q8_0 | DType::Q5_0 | DType::Q5_1 | DType::NVFP4, _) => (16, 2),
         _ => (32, 2),
     };
     let sums = if minima(dtype) && columns > 1 { n_in / 8 + 16 } else { 0 };
@@ -182,8 +183,8 @@ fn block_args(w: &DeviceWeights, acts: &DeviceActs, first: usize, out: Arg, ids:
     [
         w.bytes.arg(),
         acts.codes.arg_at(first * w.n_in),
-        acts.scales.arg_at(first * blocks),
-        acts.sums.arg_at(first * w.n_in / 32),
+        acts.scales.arg_at(first * (w.n_in / acts.width())),
+        acts.sums_of(w.dtype, first),
         w.table.arg(),
         out,
         (blocks as u32).into(),

@@ -1,6 +1,6 @@
 //! Activations on the device, in the form a weight format wants.
 
-use crate::device::{Buffer, Device};
+use crate::device::{Arg, Buffer, Device};
 use crate::driver::Grid;
 use crate::error::{GpuError, Result};
 use strata_ops::matmul::{ActForm, act_form};
@@ -20,6 +20,8 @@ pub struct DeviceActs {
     pub scales: Buffer<f32>,
     /// Sums of 32 codes each.
     pub sums: Buffer<i32>,
+    /// Of the 256-wide form: sums of 16 codes, two to a word, the first in the lower half.
+    pub pairs: Buffer<u32>,
 }
 
 impl DeviceActs {
@@ -42,6 +44,7 @@ impl DeviceActs {
             codes: device.alloc(codes)?,
             scales: device.alloc(codes / width)?,
             sums: device.alloc(codes / 32)?,
+            pairs: device.alloc(if form == ActForm::Q256 { codes / 32 } else { 0 })?,
         })
     }
 
@@ -61,8 +64,23 @@ impl DeviceActs {
         };
         let blocks = (rows * self.n_in / width(self.form)) as u32;
         let grid = Grid { groups: [blocks.div_ceil(8 * per_wave), 1, 1], threads: 256, shared: 0, cluster: 1 };
-        let outs = [self.codes.arg(), self.scales.arg(), self.sums.arg()];
-        device.launch(kernel, grid, &[x.arg(), outs[0], outs[1], outs[2], blocks.into(), u32::from(two_orders).into()])
+        let mut args = vec![x.arg(), self.codes.arg(), self.scales.arg(), self.sums.arg()];
+        if self.form == ActForm::Q256 {
+            args.push(self.pairs.arg());
+        }
+        args.extend([Arg::U32(blocks), Arg::U32(u32::from(two_orders))]);
+        device.launch(kernel, grid, &args)
+    }
+
+    /// The sums that kernels of a format take, from row `first` on.
+    pub(super) fn sums_of(&self, dtype: DType, first: usize) -> Arg {
+        let at = first * self.n_in / 32;
+        if dtype == DType::Q2_K { self.pairs.arg_at(at) } else { self.sums.arg_at(at) }
+    }
+
+    /// Codes that share a scale.
+    pub(super) fn width(&self) -> usize {
+        width(self.form)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Weights as the kernels read them: the bits of a GGUF matrix in another order, none lost, none added but whole rows of
-//! zeros that fill the last group of eight.
+//! zeros that fill the last group of eight, and what [`group_bytes`] says.
 //!
 //! GGUF blocks of 18, 34, 74, 110 and 210 bytes cannot be loaded sixteen bytes at a time, and one block a thread leaves
-//! neighbouring threads far apart in memory. So a block is split in pieces of 16, 8, 4 and 2 bytes ([`block`]), and the pieces of
+//! neighbouring threads far apart in memory. So a block is split in pieces of 16 down to 1 bytes ([`block`]), and the pieces of
 //! eight rows and of all chains of a row lie side by side ([`place`], the twin of `kernels/products/formats/layout.cuh`).
 //! Float matrices keep their rows; whole groups of eight vectors are transposed ([`float_row`]).
 
@@ -10,19 +10,32 @@ use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, FLOAT_LANES, segment};
 use strata_quant::DType;
 
 /// The formats that have kernels on devices.
-pub const FORMATS: [DType; 12] = [
+pub const FORMATS: [DType; 25] = [
     DType::F32,
     DType::F16,
     DType::BF16,
     DType::Q8_0,
     DType::Q4_0,
+    DType::Q4_1,
+    DType::Q5_0,
+    DType::Q5_1,
+    DType::Q2_0,
+    DType::MXFP4,
+    DType::NVFP4,
+    DType::Q2_K,
+    DType::Q3_K,
     DType::Q4_K,
     DType::Q5_K,
     DType::Q6_K,
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::IQ3_S,
+    DType::IQ3_XXS,
+    DType::IQ2_S,
     DType::IQ2_XS,
+    DType::IQ2_XXS,
+    DType::IQ1_M,
+    DType::IQ1_S,
 ];
 
 /// Rows stored side by side.
@@ -38,9 +51,15 @@ pub fn padded_rows(rows: usize) -> usize {
     rows.next_multiple_of(GROUP_ROWS)
 }
 
+/// Bytes of a group of rows. Blocks of an odd size leave eight behind, so that the next group's pieces of 16 bytes are aligned.
+fn group_bytes(dtype: DType, blocks: usize) -> usize {
+    let bytes = GROUP_ROWS * blocks * dtype.block_bytes();
+    if dtype.is_float() { bytes } else { bytes.next_multiple_of(16) }
+}
+
 /// Bytes of a repacked matrix.
 pub fn packed_bytes(dtype: DType, rows: usize, cols: usize) -> usize {
-    padded_rows(rows) * (cols / dtype.block_len()) * dtype.block_bytes()
+    padded_rows(rows) / GROUP_ROWS * group_bytes(dtype, cols / dtype.block_len())
 }
 
 /// A matrix of `rows` rows of `cols` values, repacked.
@@ -93,7 +112,7 @@ struct Place {
 /// Block `step` of chain `c` of a row.
 fn place(dtype: DType, row: usize, blocks: usize, c: usize, step: usize) -> Place {
     let (chains, size, full) = (chains(dtype), dtype.block_bytes(), blocks / chains(dtype));
-    let tile = row / GROUP_ROWS * (GROUP_ROWS * blocks * size) + step * chains * GROUP_ROWS * size;
+    let tile = row / GROUP_ROWS * group_bytes(dtype, blocks) + step * chains * GROUP_ROWS * size;
     let r = row % GROUP_ROWS;
     if step < full {
         return Place { tile, count: chains * GROUP_ROWS, slot: c * GROUP_ROWS + r };
@@ -107,19 +126,81 @@ fn pieces(dtype: DType) -> &'static [usize] {
     match dtype {
         DType::Q8_0 => &[16, 16, 2],
         DType::Q4_0 | DType::IQ4_NL => &[16, 2],
+        DType::Q4_1 => &[16, 4],
+        DType::Q5_0 => &[16, 4, 2],
+        DType::Q5_1 => &[16, 4, 4],
+        DType::Q2_0 => &[8, 8, 2],
+        DType::MXFP4 => &[16, 1],
+        DType::NVFP4 => &[16, 16, 4],
+        DType::Q2_K => &[8, 8, 8, 8, 8, 8, 8, 8, 16, 4],
+        DType::Q3_K => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8, 4, 2],
         DType::Q4_K => &[16; 9],
         DType::Q5_K => &[16, 16, 16, 16, 16, 16, 16, 16, 16, 4, 4, 4, 4, 4, 4, 4, 4],
         DType::Q6_K => &[16, 16, 16, 16, 16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8, 16, 2],
         DType::IQ4_XS => &[16, 16, 16, 16, 16, 16, 16, 16, 8],
         DType::IQ3_S => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 8, 4, 2],
+        DType::IQ3_XXS => &[8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 4, 4, 4, 4, 2],
+        DType::IQ2_S => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 2],
         DType::IQ2_XS => &[8, 8, 8, 8, 8, 8, 8, 8, 8, 2],
-        _ => &[],
+        DType::IQ2_XXS => &[8, 8, 8, 8, 8, 8, 8, 8, 2],
+        DType::IQ1_M => &[4, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2, 8],
+        DType::IQ1_S => &[4, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2, 2],
+        DType::F32 | DType::F16 | DType::BF16 => &[],
     }
 }
 
 /// The bits of a GGUF block in the order of the pieces: codes of 32 values together, then high bits, scales last.
 fn block(dtype: DType, from: &[u8], to: &mut [u8]) {
     match dtype {
+        DType::Q4_1 => {
+            to[..16].copy_from_slice(&from[4..]);
+            to[16..].copy_from_slice(&from[..4]);
+        }
+        DType::Q5_0 | DType::Q5_1 => {
+            let high = from.len() - 20;
+            to[..16].copy_from_slice(&from[high + 4..]);
+            words_of_bits(|i| from[high + i / 8] >> (i % 8), &mut to[16..20]);
+            to[20..].copy_from_slice(&from[..high]);
+        }
+        DType::Q2_0 => {
+            to.fill(0);
+            for i in 0..64 {
+                to[i / 16 * 4 + i % 8 / 2] |= (from[2 + i / 4] >> (i % 4 * 2) & 3) << (i % 2 * 4 + i / 8 % 2 * 2);
+            }
+            to[16..].copy_from_slice(&from[..2]);
+        }
+        DType::MXFP4 => {
+            to[..16].copy_from_slice(&from[1..]);
+            to[16] = from[0];
+        }
+        DType::NVFP4 => {
+            for (k, to) in to[..32].iter_mut().enumerate() {
+                let code = |i: usize| from[4 + i / 16 * 8 + i % 8] >> (i % 16 / 8 * 4) & 15;
+                let i = k / 16 * 32 + k % 16;
+                *to = code(i) | code(i + 16) << 4;
+            }
+            to[32..].copy_from_slice(&from[..4]);
+        }
+        DType::Q2_K => {
+            pairs(&from[16..80], to);
+            to[64..80].copy_from_slice(&from[..16]);
+            to[80..].copy_from_slice(&from[80..]);
+        }
+        DType::Q3_K => {
+            pairs(&from[32..96], to);
+            for part in 0..8 {
+                words_of_bits(|i| from[i] >> part, &mut to[64 + 4 * part..][..4]);
+            }
+            // the sub-scales, lower nibbles and upper pairs, each in order
+            for (j, to) in to[96..104].iter_mut().enumerate() {
+                let nibble = |j: usize| from[96 + j % 8] >> (j / 8 * 4) & 15;
+                *to = nibble(2 * j) | nibble(2 * j + 1) << 4;
+            }
+            for (k, to) in to[104..108].iter_mut().enumerate() {
+                *to = (0..4).map(|i| (from[104 + i] >> (2 * k) & 3) << (2 * i)).sum();
+            }
+            to[108..].copy_from_slice(&from[108..]);
+        }
         DType::Q8_0 | DType::Q4_0 | DType::IQ4_NL => {
             let n = from.len() - 2;
             to[..n].copy_from_slice(&from[2..]);
@@ -138,14 +219,7 @@ fn block(dtype: DType, from: &[u8], to: &mut [u8]) {
         }
         DType::Q6_K => {
             nibbles(|i| from[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4), to);
-            for (part, to) in to[128..192].chunks_exact_mut(8).enumerate() {
-                to.fill(0);
-                for i in 0..32 {
-                    let v = part * 32 + i;
-                    let two = from[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
-                    to[i / 16 * 4 + i % 4] |= two << (i % 16 / 4 * 2);
-                }
-            }
+            pairs(&from[128..192], &mut to[128..]);
             to[192..].copy_from_slice(&from[192..]);
         }
         DType::IQ4_XS => {
@@ -161,11 +235,61 @@ fn block(dtype: DType, from: &[u8], to: &mut [u8]) {
             to[104..108].copy_from_slice(&from[106..]);
             to[108..].copy_from_slice(&from[..2]);
         }
-        DType::IQ2_XS => {
-            to[..72].copy_from_slice(&from[2..]);
-            to[72..].copy_from_slice(&from[..2]);
+        DType::IQ3_XXS => {
+            to[..64].copy_from_slice(&from[2..66]);
+            for part in 0..8 {
+                sign_word(&from[66 + 4 * part..], &mut to[64 + 4 * part..], |g, i| i % 4 * 8 + 2 * g + i / 4);
+            }
+            to[96..].copy_from_slice(&from[..2]);
+        }
+        DType::IQ2_S => {
+            for part in 0..8 {
+                to[8 * part..][..4].copy_from_slice(&from[2 + 4 * part..][..4]);
+                bits(|i| from[34 + 4 * part + i % 4] >> (i / 4), &mut to[8 * part + 4..][..4]);
+            }
+            to[64..80].copy_from_slice(&from[66..]);
+            to[80..].copy_from_slice(&from[..2]);
+        }
+        DType::IQ2_XXS => {
+            for part in 0..8 {
+                to[8 * part..][..4].copy_from_slice(&from[2 + 8 * part..][..4]);
+                sign_word(&from[6 + 8 * part..], &mut to[8 * part + 4..], |g, i| 4 * i + g);
+            }
+            to[64..].copy_from_slice(&from[..2]);
+        }
+        DType::IQ2_XS | DType::IQ1_S => {
+            let n = from.len() - 2;
+            to[..n].copy_from_slice(&from[2..]);
+            to[n..].copy_from_slice(&from[..2]);
         }
         _ => to.copy_from_slice(from),
+    }
+}
+
+/// Bit i of 32 at bit i.
+fn bits(bit: impl Fn(usize) -> u8, to: &mut [u8]) {
+    to.fill(0);
+    for i in 0..32 {
+        to[i / 8] |= (bit(i) & 1) << (i % 8);
+    }
+}
+
+/// A word of four times seven signs and four bits of scale: sign i of group g at bit `at(g, i)`, bit g of the scale at `at(g, 7)`.
+fn sign_word(from: &[u8], to: &mut [u8], at: impl Fn(usize, usize) -> usize) {
+    to[..4].fill(0);
+    for k in 0..32 {
+        let to_bit = if k < 28 { at(k / 7, k % 7) } else { at(k - 28, 7) };
+        to[to_bit / 8] |= (from[k / 8] >> (k % 8) & 1) << (to_bit % 8);
+    }
+}
+
+/// Pairs of bits of 256 codes, which the K formats keep by runs of 32: those of word m of the first and of the second 16 of each
+/// 32 at bits 2 m of four bytes each.
+fn pairs(from: &[u8], to: &mut [u8]) {
+    to[..64].fill(0);
+    for i in 0..256 {
+        let two = from[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+        to[i / 16 * 4 + i % 4] |= two << (i % 16 / 4 * 2);
     }
 }
 

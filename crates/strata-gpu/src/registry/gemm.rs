@@ -20,4 +20,7 @@ macro_rules! table {
     };
 }
 
-pub(super) static KERNELS: &[Kernel] = table!("q8_0", "q4_0", "iq4_nl", "q4_k", "q5_k", "q6_k", "iq4_xs", "iq3_s", "iq2_xs");
+pub(super) static KERNELS: &[Kernel] = table!(
+    "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_0", "mxfp4", "nvfp4", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "iq3_s",
+    "iq3_xxs", "iq2_s", "iq2_xs", "iq2_xxs", "iq1_m", "iq1_s"
+);

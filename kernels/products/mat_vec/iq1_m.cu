@@ -1,0 +1,3 @@
+#include "products/mat_vec_split.cuh"
+
+MAT_VEC_SPLIT(IQ1_M, iq1_m)
