@@ -18,6 +18,7 @@ mod sigbus;
 mod size;
 mod tiers;
 mod usage;
+mod worth;
 
 pub use facts::{Choices, Facts, LayerExperts, Machine, ModelFacts, NgramMode, TableFacts};
 pub use lookahead::ExpertCounts;

@@ -3,10 +3,12 @@
 //! All of it is advice to the system about pages of the mapped file. What is computed never depends on it.
 
 use crate::pages::{Stretch, in_memory, will_need};
+use crate::worth::Worth;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 use strata_model::ExpertWatch;
 
 /// Counts since the model was bound. An expert counts once for each layer of each pass that needs it.
@@ -80,6 +82,9 @@ struct Shared {
 /// The watch of a model whose experts are not all resident.
 pub(crate) struct LookAhead {
     layers: Mutex<Vec<Option<Layer>>>,
+    /// Of guesses; locked after the layers where both are.
+    worth: Mutex<Worth>,
+    since: Instant,
     shared: Arc<Shared>,
     helper: Option<JoinHandle<()>>,
     /// Bytes that may be asked for at a time.
@@ -105,7 +110,16 @@ impl LookAhead {
         });
         let theirs = Arc::clone(&shared);
         let helper = std::thread::Builder::new().name("strata-ahead".into()).spawn(move || help(&theirs)).ok();
-        LookAhead { layers: Mutex::default(), shared, guess: guess && helper.is_some(), helper, window, probe }
+        LookAhead {
+            layers: Mutex::default(),
+            worth: Mutex::default(),
+            since: Instant::now(),
+            shared,
+            guess: guess && helper.is_some(),
+            helper,
+            window,
+            probe,
+        }
     }
 
     /// Adds a tensor of `experts` experts of `layer`, of which the first `resident` stay in memory.
@@ -208,6 +222,7 @@ impl ExpertWatch for LookAhead {
             }
         }
         l.now = now;
+        lock(&self.worth).learn(needed - resident);
         l.guessed.fill(0);
         if let Some(w) = waiting {
             drop(w);
@@ -224,7 +239,15 @@ impl ExpertWatch for LookAhead {
 
     fn wants(&self, layer: usize, rows: usize) -> bool {
         let streams = |l: &Layer| l.resident < l.experts;
-        self.guess && rows <= GUESS_ROWS && lock(&self.layers).get(layer).and_then(Option::as_ref).is_some_and(streams)
+        if !self.guess || !lock(&self.layers).get(layer).and_then(Option::as_ref).is_some_and(streams) {
+            return false;
+        }
+        let mut worth = lock(&self.worth);
+        if rows > GUESS_ROWS {
+            worth.pause();
+            return false;
+        }
+        worth.ask(self.since.elapsed())
     }
 
     fn predicted(&self, layer: usize, ids: &[u32]) {
