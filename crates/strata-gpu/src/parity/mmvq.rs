@@ -366,4 +366,25 @@ mod tests {
         // a kernel of one column has twenty outputs, of which few change by another order of three sums
         assert!(all.iter().all(|c| c.differing > 2), "{all:?}");
     }
+
+    /// A row for each byte of a block, in which that byte has another lowest bit: the rows must differ, in every format, but for the
+    /// codes of sub-blocks whose scale is zero.
+    #[test]
+    fn changed_weights_are_seen() {
+        let Some(device) = tools(Device::open("shim-cuda")) else { return };
+        for dtype in FORMATS {
+            let (cols, rows) = (dtype.block_len(), dtype.block_bytes());
+            let bytes = random_blocks(dtype, rows, &mut SplitMix64::new(8));
+            // no activation is nothing
+            let x = Rng::new(8).normals(cols, 1.0).iter().map(|x| x + x.signum()).collect();
+            let mut case = Case::of(&device, dtype, bytes, cols, rows, 1, x).unwrap();
+            let variants = Variant::ALL.iter().filter(|v| v.takes(dtype, 1)).count();
+            assert_eq!(case.run(&device, 1, &Variant::ALL).unwrap(), (rows as u64, 0), "{dtype}");
+            for (r, row) in case.bytes.chunks_exact_mut(rows).enumerate() {
+                row[r] ^= 1;
+            }
+            let (_, differ) = case.run(&device, 1, &Variant::ALL).unwrap();
+            assert!(8 * differ >= (7 * rows * variants) as u64, "{dtype}: {differ} of {rows} rows by {variants} kernels");
+        }
+    }
 }
