@@ -92,8 +92,8 @@ fn pick(dtype: DType, simd: Simd) -> Kernel {
     if let Some(kernel) = x86::pick(dtype, simd) {
         return kernel;
     }
-    let _ = dtype;
-    scalar::pick(simd)
+    let _ = (dtype, simd);
+    scalar::pick()
 }
 
 /// Checks that `found` bytes hold `rows` rows of `cols` values; gives the bytes of a row.

@@ -2,15 +2,25 @@
 
 use super::Matrix;
 use super::kernel::{Kernel, Tile};
-use crate::simd::Simd;
-use crate::versions;
 use strata_ops::matmul::dot_row;
 
-versions! { mod tile_kernel = scalar_tile; (w: &Matrix, tile: &Tile<'_>) }
+/// The kernel. (Vector levels have others, so there is no version for them.)
+pub(super) fn pick() -> Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("fma") {
+        return fma;
+    }
+    plain
+}
 
-/// The kernel for a level.
-pub(super) fn pick(simd: Simd) -> Kernel {
-    tile_kernel::pick(simd)
+unsafe fn plain(w: &Matrix, tile: &Tile<'_>) {
+    scalar_tile(w, tile);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "fma")]
+unsafe fn fma(w: &Matrix, tile: &Tile<'_>) {
+    scalar_tile(w, tile);
 }
 
 #[inline(always)]

@@ -6,6 +6,7 @@
 mod float;
 mod formats;
 mod gemm;
+mod inner;
 mod panel;
 mod rows;
 mod unpack;
@@ -14,9 +15,9 @@ mod vector;
 use super::Matrix;
 use super::kernel::{Kernel, Tile};
 use crate::simd::Simd;
+use gemm::Form;
 use strata_quant::{DType, formats as f};
 use unpack::Unpack;
-use vector::{V256, V512};
 
 pub(crate) use formats::codebook::{look_up_eights, look_up_fours};
 
@@ -64,26 +65,34 @@ fn of<F: Unpack>(simd: Simd) -> Kernel {
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
-    // SAFETY: the features are enabled here; the rest is the promise of whoever calls a kernel.
-    unsafe {
-        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, false>(w, tile) } else { gemm::run::<F, V256, false>(w, tile) }
-    }
+    // SAFETY: the level is AVX2 or more; the rest is the promise of whoever calls a kernel, here and below.
+    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx2::<F>() }) } }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 unsafe fn avx512<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe {
-        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, false>(w, tile) } else { gemm::run::<F, V512, false>(w, tile) }
-    }
+    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx512::<F>() }) } }
+}
+
+unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: as above.
+    unsafe { if few(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
+}
+
+/// Whether rows are multiplied one by one.
+fn few(w: &Matrix, tile: &Tile<'_>) -> bool {
+    tile.items.len() <= FEW || w.rows < unpack::ROWS
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn rows_avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: the features are enabled here; the rest is the caller's promise.
+    unsafe { rows::run::<F, false>(w, tile) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn rows_vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe {
-        if tile.items.len() <= FEW || w.rows < unpack::ROWS { rows::run::<F, true>(w, tile) } else { gemm::run::<F, V512, true>(w, tile) }
-    }
+    unsafe { rows::run::<F, true>(w, tile) }
 }

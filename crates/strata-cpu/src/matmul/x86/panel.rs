@@ -66,13 +66,29 @@ pub(super) const fn group<F: Unpack>() -> usize {
     }
 }
 
+/// Takes `count` blocks of half of the rows apart, from `first` on.
+///
+/// # Safety
+/// AVX2, FMA and F16C (and AVX-512 VL for some); the rows have the blocks, which are [`RUN`] columns at most.
+pub(super) type Fill = unsafe fn(&mut Panel, first: Blocks, half: usize, count: usize);
+
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn fill_avx2<F: Unpack>(panel: &mut Panel, first: Blocks, half: usize, count: usize) {
+    // SAFETY: the features are enabled here; the rest is the caller's promise.
+    unsafe { panel.fill::<F, false>(first, half, count) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+pub(super) unsafe fn fill_vnni<F: Unpack>(panel: &mut Panel, first: Blocks, half: usize, count: usize) {
+    // SAFETY: as above.
+    unsafe { panel.fill::<F, true>(first, half, count) }
+}
+
 impl Panel {
-    /// Takes `count` blocks of half of the rows apart, from `first` on.
-    ///
     /// # Safety
-    /// AVX2, FMA and F16C; the rows have the blocks, which are [`RUN`] columns at most.
+    /// As [`Fill`].
     #[inline(always)]
-    pub unsafe fn fill<F: Unpack, const VNNI: bool>(&mut self, first: Blocks, half: usize, count: usize) {
+    unsafe fn fill<F: Unpack, const VNNI: bool>(&mut self, first: Blocks, half: usize, count: usize) {
         assert!(count * F::LEN <= RUN);
         for s in 0..count {
             // SAFETY: the caller's promise.
@@ -83,7 +99,7 @@ impl Panel {
     /// Block `s` of half of the rows.
     ///
     /// # Safety
-    /// As [`Panel::fill`].
+    /// As [`Fill`].
     #[inline(always)]
     unsafe fn block<F: Unpack, const VNNI: bool>(&mut self, blocks: Blocks, half: usize, s: usize) {
         let units = F::LEN / 32;

@@ -10,8 +10,6 @@ use std::arch::x86_64::*;
 pub(super) trait Vector: 'static {
     /// Vectors that cover the sixteen lanes of a panel.
     const PARTS: usize;
-    /// Activation rows that share a load of weights at most.
-    const SHARE: usize;
     /// Integers.
     type I: Copy;
     /// Floats.
@@ -55,10 +53,9 @@ pub(super) struct V256;
 pub(super) struct V512;
 
 macro_rules! vector {
-    ($name:ident, $parts:literal, $share:literal, $i:ident, $f:ident, $($function:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {
+    ($name:ident, $parts:literal, $i:ident, $f:ident, $($function:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $body:expr;)*) => {
         impl Vector for $name {
             const PARTS: usize = $parts;
-            const SHARE: usize = $share;
             type I = $i;
             type F = $f;
             $(
@@ -72,7 +69,7 @@ macro_rules! vector {
     };
 }
 
-vector! { V256, 2, 4, __m256i, __m256,
+vector! { V256, 2, __m256i, __m256,
     zero() -> __m256i = _mm256_setzero_si256();
     load(at: *const u8) -> __m256i = _mm256_load_si256(at.cast());
     four(at: *const u8) -> __m256i = _mm256_set1_epi32(at.cast::<i32>().read_unaligned());
@@ -93,7 +90,7 @@ vector! { V256, 2, 4, __m256i, __m256,
     fnma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fnmadd_ps(a, b, c);
 }
 
-vector! { V512, 1, 8, __m512i, __m512,
+vector! { V512, 1, __m512i, __m512,
     zero() -> __m512i = _mm512_setzero_si512();
     load(at: *const u8) -> __m512i = _mm512_load_si512(at.cast());
     four(at: *const u8) -> __m512i = _mm512_set1_epi32(at.cast::<i32>().read_unaligned());
