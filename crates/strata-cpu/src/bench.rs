@@ -126,29 +126,30 @@ pub fn read_bandwidth(threads: usize, rounds: usize) -> Timing {
     })
 }
 
-/// Groups of codes looked up in a table on one thread, as every kernel of a codebook format has to: random indices from memory
-/// in the first cache, entries to vectors, and nothing else. `wide` looks up entries of 8 codes, else of 4. None where the
-/// CPU has no vector form.
-pub fn look_ups(wide: bool, rounds: usize) -> Option<Timing> {
+/// Groups of codes looked up in a table on all threads of `pool` together, as every kernel of a codebook format has to: random
+/// indices from memory in the first cache, entries to vectors, and nothing else. `wide` looks up entries of 8 codes, else of 4.
+/// None for a level without a vector form.
+#[cfg(target_arch = "x86_64")]
+pub fn look_ups(pool: &Pool, simd: Simd, wide: bool, rounds: usize) -> Option<Timing> {
     const N: usize = 4096;
+    const CALLS: usize = 500;
     let mut rng = SplitMix64::new(3);
     let at: Vec<u16> = (0..N).map(|_| (rng.next_u64() % 512) as u16).collect();
-    let look_up = look_up(wide)?;
-    Some(Timing::of(rounds, 500, (N * if wide { 8 } else { 4 }) as f64, N as f64, || {
-        // SAFETY: the CPU has the level, and the indices are below 512.
-        black_box(unsafe { look_up(black_box(&at[..])) });
+    let look_up = crate::matmul::look_up(wide, simd)?;
+    let threads = pool.threads();
+    let n = (threads * CALLS * N) as f64;
+    Some(Timing::of(rounds, 1, n * if wide { 8.0 } else { 4.0 }, n, || {
+        pool.run(threads, &|_, _| {
+            for _ in 0..CALLS {
+                // SAFETY: the CPU has the level, and the indices are below 512.
+                black_box(unsafe { look_up(black_box(&at[..])) });
+            }
+        });
     }))
 }
 
-/// Looks all indices up.
-type LookUp = unsafe fn(&[u16]) -> [u64; 4];
-
-#[cfg(target_arch = "x86_64")]
-fn look_up(wide: bool) -> Option<LookUp> {
-    (Simd::best() > Simd::Scalar).then_some(if wide { crate::matmul::look_up_eights } else { crate::matmul::look_up_fours })
-}
-
+/// See above: no vector form here.
 #[cfg(not(target_arch = "x86_64"))]
-fn look_up(_wide: bool) -> Option<LookUp> {
+pub fn look_ups(_pool: &Pool, _simd: Simd, _wide: bool, _rounds: usize) -> Option<Timing> {
     None
 }

@@ -22,7 +22,7 @@ pub use prepare::{prepare, prepare_two_orders};
 pub use product::{matmul, matmul_many};
 pub use table::Table;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{look_up_eights, look_up_fours};
+pub(crate) use x86::look_up;
 
 use crate::simd::Simd;
 use bytes::Bytes;

@@ -119,8 +119,7 @@ impl Limits {
     fn measure(threads: usize, simd: Simd, rounds: usize) -> Result<Limits, CliError> {
         let pool = Pool::pinned(threads)?;
         let [floats, integers] = multiply_adds(&pool, simd, rounds);
-        // look-ups are a matter of one core's first cache: each thread has its own
-        let look_ups = [false, true].map(|wide| look_ups(wide, rounds).map(|t| t.rate() * threads as f64));
+        let look_ups = [false, true].map(|wide| look_ups(&pool, simd, wide, rounds).map(|t| t.rate()));
         Ok(Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups })
     }
 }

@@ -19,7 +19,7 @@ use gemm::Form;
 use strata_quant::{DType, formats as f};
 use unpack::Unpack;
 
-pub(crate) use formats::codebook::{look_up_eights, look_up_fours};
+pub(crate) use formats::tables::look_up;
 
 /// Tiles of up to this many activation rows are multiplied row by row.
 const FEW: usize = 8;

@@ -120,6 +120,30 @@ unsafe fn pairs<const J: usize>(at: *const u8) -> __m256i {
     unsafe { _mm256_and_si256(bits(load(at.add(J / 4 * 32)), -2 * (J % 4) as i32), _mm256_set1_epi8(3)) }
 }
 
+/// Units `A` and `A + 1` of them.
+///
+/// # Safety
+/// AVX-512 BW; 64 bytes.
+#[inline(always)]
+unsafe fn two_pairs<const A: usize>(at: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let down = halves_of(2 * (A % 4) as i32 * 0x0001_0001, (2 * (A % 4) as i32 + 2) * 0x0001_0001);
+        let q = _mm512_broadcast_i64x4(load(at.add(A / 4 * 32)));
+        _mm512_and_si512(_mm512_srlv_epi16(q, down), _mm512_set1_epi8(3))
+    }
+}
+
+/// Eight times `a`, eight times `b`.
+///
+/// # Safety
+/// AVX-512 F.
+#[inline(always)]
+unsafe fn halves_of(a: i32, b: i32) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_inserti64x4(_mm512_set1_epi32(a), _mm256_set1_epi32(b), 1) }
+}
+
 /// Shifts up (down if `up` is negative) in 16-bit lanes.
 ///
 /// # Safety
@@ -162,6 +186,12 @@ impl Unpack for Q2_K {
     }
 
     #[inline(always)]
+    unsafe fn two<const A: usize, const B: usize>(b: *const u8, _head: &Self::Head) -> (__m512i, u64) {
+        // SAFETY: as above.
+        unsafe { (two_pairs::<A>(b.add(16)), 0) }
+    }
+
+    #[inline(always)]
     unsafe fn subs(b: *const u8) -> __m256i {
         // SAFETY: as above.
         unsafe { _mm256_cvtepu8_epi16(_mm_and_si128(load16(b), _mm_set1_epi8(15))) }
@@ -188,6 +218,17 @@ impl Unpack for Q3_K {
             let third = _mm256_and_si256(bits(load(b), 2 - J as i32), _mm256_set1_epi8(4));
             let u = or(pairs::<J>(b.add(32)), third);
             (u, u)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn two<const A: usize, const B: usize>(b: *const u8, _head: &Self::Head) -> (__m512i, u64) {
+        // SAFETY: as above.
+        unsafe {
+            // rotations, as some bits go up and some down
+            let up = halves_of((34 - A as i32) % 32, (34 - B as i32) % 32);
+            let third = _mm512_rolv_epi32(_mm512_broadcast_i64x4(load(b)), up);
+            (_mm512_or_si512(two_pairs::<A>(b.add(32)), _mm512_and_si512(third, _mm512_set1_epi8(4))), 0)
         }
     }
 

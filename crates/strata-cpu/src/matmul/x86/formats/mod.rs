@@ -1,5 +1,7 @@
 //! The formats' blocks taken apart with AVX2, one file a family.
 
-pub(super) mod codebook;
+mod codebook;
+mod iq1;
 mod k_quants;
 mod narrow;
+pub(super) mod tables;

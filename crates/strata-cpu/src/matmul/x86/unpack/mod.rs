@@ -1,5 +1,8 @@
 //! What a block format has to say to the vector kernels: how to take a block apart with AVX2.
 
+mod bytes;
+
+pub(super) use bytes::*;
 use std::arch::x86_64::*;
 use strata_quant::BlockFormat;
 
@@ -43,6 +46,44 @@ pub(super) trait Unpack: BlockFormat {
     /// # Safety
     /// As the trait says; the block has the unit.
     unsafe fn unit<const J: usize>(b: *const u8, head: &Self::Head) -> (__m256i, __m256i);
+
+    /// A unit as [`Unpack::unit`] gives it, but for what [`Unpack::rest`] adds.
+    ///
+    /// # Safety
+    /// As the trait says; the block has the unit.
+    #[inline(always)]
+    unsafe fn loose<const J: usize>(b: *const u8, head: &Self::Head) -> (__m256i, __m256i) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::unit::<J>(b, head) }
+    }
+
+    /// Units `A` and `B`, the next one, as [`Unpack::loose`] gives them, and which of their codes are negative.
+    ///
+    /// # Safety
+    /// As the trait says, and AVX-512 F, BW, DQ and VL; the block has the units, and `A` is even.
+    #[inline(always)]
+    unsafe fn two<const A: usize, const B: usize>(b: *const u8, head: &Self::Head) -> (__m512i, u64) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let ((u, s), (v, r)) = (Self::loose::<A>(b, head), Self::loose::<B>(b, head));
+            let both = |x, y| _mm512_inserti64x4(_mm512_castsi256_si512(x), y, 1);
+            (both(u, v), if Self::SIGNED { _mm512_movepi8_mask(both(s, r)) } else { 0 })
+        }
+    }
+
+    /// What a product of rows lacks is in the sums of the activations: their factors, one for every 16 values. Without
+    /// an own form it is the offset, taken away.
+    ///
+    /// # Safety
+    /// As the trait says; `subs` as [`Unpack::subs`] gives them.
+    #[inline(always)]
+    unsafe fn rest(_b: *const u8, subs: __m256i) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let each = if Self::SPAN == 16 { subs } else { widen(subs) };
+            _mm256_mullo_epi16(each, _mm256_set1_epi16(-i16::from(Self::OFFSET)))
+        }
+    }
 
     /// The sub-scales of a 256-wide block as 16-bit integers: sixteen, or eight in each half.
     ///
@@ -134,152 +175,21 @@ macro_rules! each {
 }
 pub(super) use each;
 
-/// `x`, of which the compiler knows nothing afterwards but where it is: it would take what is written there apart into registers,
-/// which is slower than the loads.
-#[inline(always)]
-pub(super) fn in_memory<T>(x: &mut T) {
-    // SAFETY: an empty instruction that only seems to change `x`.
-    unsafe { std::arch::asm!("/* {0} */", in(reg) std::ptr::from_mut(x), options(nostack, preserves_flags)) };
-}
+/// Sub-scales of 32 values.
+static WIDE_SUBS: Places<8> = sub_places(false);
+/// Sub-scales of 16 values, of which four units share a vector.
+static NARROW_SUBS: Places<8> = sub_places(true);
 
-/// Shuffles for [`spread`], in memory: of constants the compiler would make two instructions each.
-#[derive(Clone, Copy)]
-pub(super) struct Spread([[u8; 32]; 8]);
-
-impl Spread {
-    /// The shuffles of a format.
-    #[inline(always)]
-    pub fn of<F: Unpack>() -> Spread {
-        let mut all = Spread([[0; 32]; 8]);
-        for (j, shuffle) in all.0.iter_mut().enumerate() {
-            for (i, place) in shuffle.iter_mut().enumerate() {
-                let sub = if F::SPAN == 16 { j % 4 * 2 + i / 16 } else { j };
-                *place = (sub * 2 + i % 2) as u8;
-            }
-        }
-        in_memory(&mut all);
-        all
+const fn sub_places(narrow: bool) -> Places<8> {
+    let mut all = [[0; 32]; 8];
+    let mut i = 0;
+    while i < 256 {
+        let j = i / 32;
+        let sub = if narrow { j % 4 * 2 + i % 32 / 16 } else { j };
+        all[j][i % 32] = (sub * 2 + i % 2) as u8;
+        i += 1;
     }
-}
-
-/// 32 bytes.
-///
-/// # Safety
-/// AVX2; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn load(at: *const u8) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_loadu_si256(at.cast()) }
-}
-
-/// 16 bytes.
-///
-/// # Safety
-/// AVX2; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn load16(at: *const u8) -> __m128i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm_loadu_si128(at.cast()) }
-}
-
-/// 16 bytes, twice.
-///
-/// # Safety
-/// AVX2; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn twice(at: *const u8) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_broadcastsi128_si256(load16(at)) }
-}
-
-/// A number of 32 bits.
-///
-/// # Safety
-/// The bytes exist.
-#[inline(always)]
-pub(super) unsafe fn word(at: *const u8) -> u32 {
-    // SAFETY: the caller's promise.
-    unsafe { at.cast::<u32>().read_unaligned() }
-}
-
-/// A number of 64 bits.
-///
-/// # Safety
-/// The bytes exist.
-#[inline(always)]
-pub(super) unsafe fn long(at: *const u8) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { at.cast::<u64>().read_unaligned() }
-}
-
-/// The 32 nibbles of 16 bytes: low ones, then high ones.
-///
-/// # Safety
-/// AVX2; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn nibbles(at: *const u8) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-        _mm256_and_si256(_mm256_srlv_epi32(twice(at), shift), _mm256_set1_epi8(15))
-    }
-}
-
-/// Magnitude and sign of nibbles that stand for the values of a table.
-///
-/// # Safety
-/// AVX2.
-#[inline(always)]
-pub(super) unsafe fn looked_up(nibbles: __m256i, values: &[i8; 16]) -> (__m256i, __m256i) {
-    // SAFETY: the caller's promise; a table has 16 bytes.
-    unsafe {
-        let s = _mm256_shuffle_epi8(twice(values.as_ptr().cast()), nibbles);
-        (_mm256_abs_epi8(s), s)
-    }
-}
-
-/// 32 bits as bytes, 0xff for a set bit.
-///
-/// # Safety
-/// AVX2.
-#[inline(always)]
-pub(super) unsafe fn mask(bits: u32) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-        let each = _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64);
-        let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
-        _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each)
-    }
-}
-
-/// Bytes -1 where a bit is set, 1 elsewhere.
-///
-/// # Safety
-/// AVX2.
-#[inline(always)]
-pub(super) unsafe fn signs(bits: u32) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_or_si256(mask(bits), _mm256_set1_epi8(1)) }
-}
-
-/// Eight bytes as 16-bit integers, in both halves.
-///
-/// # Safety
-/// AVX2.
-#[inline(always)]
-pub(super) unsafe fn eight_subs(bytes: u64) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(_mm_cvtsi64_si128(bytes as i64))) }
-}
-
-/// The nibbles of a number as bytes, lowest first.
-#[inline(always)]
-pub(super) fn spread_nibbles(x: u32) -> u64 {
-    let x = u64::from(x);
-    let x = (x | x << 16) & 0x0000_ffff_0000_ffff;
-    let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
-    (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f
+    Places(all)
 }
 
 /// The sub-scales of unit `j`, one for every 16-bit lane.
@@ -287,7 +197,7 @@ pub(super) fn spread_nibbles(x: u32) -> u64 {
 /// # Safety
 /// AVX2; `subs` as [`Unpack::subs`] gives them.
 #[inline(always)]
-pub(super) unsafe fn spread<F: Unpack>(subs: __m256i, j: usize, how: &Spread) -> __m256i {
+pub(super) unsafe fn spread<F: Unpack>(subs: __m256i, j: usize) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
         let half = match (F::SPAN, j) {
@@ -295,6 +205,22 @@ pub(super) unsafe fn spread<F: Unpack>(subs: __m256i, j: usize, how: &Spread) ->
             (16, _) => _mm256_permute4x64_epi64(subs, 0xee),
             _ => subs,
         };
-        _mm256_shuffle_epi8(half, load(how.0[j].as_ptr()))
+        let places = if F::SPAN == 16 { &NARROW_SUBS } else { &WIDE_SUBS };
+        _mm256_shuffle_epi8(half, load(places.of(j)))
+    }
+}
+
+/// The sub-scales of units `j` and `j + 1`.
+///
+/// # Safety
+/// AVX-512 BW; as [`spread`].
+#[inline(always)]
+pub(super) unsafe fn spread_two<F: Unpack>(subs: __m256i, j: usize) -> __m512i {
+    // SAFETY: the caller's promise; a table has 64 bytes from an even unit on.
+    unsafe {
+        let upper = F::SPAN == 16 && j >= 4;
+        let half = if upper { _mm256_extracti128_si256(subs, 1) } else { _mm256_castsi256_si128(subs) };
+        let places = if F::SPAN == 16 { &NARROW_SUBS } else { &WIDE_SUBS };
+        _mm512_shuffle_epi8(_mm512_broadcast_i32x4(half), load512(places.of(j)))
     }
 }

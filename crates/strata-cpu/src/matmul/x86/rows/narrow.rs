@@ -1,0 +1,157 @@
+//! Formats of blocks of 32 and 64 values.
+
+use super::super::unpack::{ROWS, Unpack, each, load, twice};
+use super::Panel;
+use super::chains::{Chains, half_sums, half_sums16};
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+use strata_ops::matmul::CHAINS_NARROW;
+
+impl Panel<'_> {
+    /// # Safety
+    /// As [`Panel::multiply`].
+    #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "items and units count through several arrays")]
+    pub(super) unsafe fn narrow<F: Unpack, const T: usize, const VNNI: bool>(&self, i: usize) -> [__m256; T] {
+        let acts = self.tile.acts;
+        let items: [usize; T] = std::array::from_fn(|t| self.tile.act_rows.get(i + t));
+        let codes = items.map(|t| acts.codes32(t).as_ptr().cast::<u8>());
+        let sums = items.map(|t| acts.sums32(t).as_ptr());
+        let scales = items.map(|t| acts.scales32(t).as_ptr());
+        let units = F::LEN / 32;
+        // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
+        unsafe {
+            let zero = _mm256_setzero_si256();
+            let mut head = MaybeUninit::<F::Head>::uninit();
+            let head = &mut *head.as_mut_ptr();
+            let mut chains = Chains::<T, CHAINS_NARROW>::new(self.blocks);
+            // sums of four pairs of products fit 16 bits; an offset is for a negative code, which the largest is below
+            let small = !VNNI && F::MAX_CODE + i32::from(F::OFFSET) - i32::from(F::OFFSET > 0) <= 31;
+            for s in 0..self.blocks {
+                let blocks = self.rows.after(s * size_of::<F::Bytes>());
+                let mut isums = [[[zero; ROWS]; 2]; T];
+                self.send_for_all::<F>(s);
+                each!(K < 8 => {
+                    let b = blocks.of(K);
+                    F::head(b, head);
+                    each!(U < units => {
+                        let (u, signs) = F::unit::<U>(b, head);
+                        for t in 0..T {
+                            let mut a = load(codes[t].add((s * units + U) * 32));
+                            if F::SIGNED {
+                                a = _mm256_sign_epi8(a, signs);
+                            }
+                            isums[t][U % 2][K] = if VNNI {
+                                _mm256_dpbusd_epi32(zero, u, a)
+                            } else if small {
+                                _mm256_maddubs_epi16(u, a)
+                            } else {
+                                _mm256_madd_epi16(_mm256_maddubs_epi16(u, a), _mm256_set1_epi16(1))
+                            };
+                        }
+                    });
+                });
+                let d = F::d(blocks, 0);
+                let dmin = if F::MAX_MIN > 0 { F::dmin(blocks) } else { d };
+                for u in 0..units {
+                    for t in 0..T {
+                        let scale = _mm256_set1_ps(*scales[t].add(s * units + u));
+                        let chain = &mut chains.chain[t];
+                        let (first, second) = if small { half_sums16(&isums[t][u]) } else { half_sums(&isums[t][u]) };
+                        if F::SPAN == 16 {
+                            for (term, isum) in [first, second].into_iter().enumerate() {
+                                let d = F::d(blocks, 2 * u + term);
+                                *chain = _mm256_fmadd_ps(_mm256_mul_ps(d, scale), _mm256_cvtepi32_ps(isum), *chain);
+                            }
+                            continue;
+                        }
+                        let mut isum = _mm256_add_epi32(first, second);
+                        let sum = *sums[t].add(s * units + u);
+                        if F::OFFSET != 0 {
+                            isum = _mm256_sub_epi32(isum, _mm256_set1_epi32(i32::from(F::OFFSET) * sum));
+                        }
+                        *chain = _mm256_fmadd_ps(_mm256_mul_ps(d, scale), _mm256_cvtepi32_ps(isum), *chain);
+                        if F::MAX_MIN > 0 {
+                            *chain = _mm256_fnmadd_ps(_mm256_mul_ps(dmin, scale), _mm256_set1_ps(sum as f32), *chain);
+                        }
+                    }
+                }
+                chains.after(s);
+            }
+            chains.total
+        }
+    }
+
+    /// Of formats with [`Unpack::FOURS`]: the activations are brought into the order of the codes' places in their bytes, once for
+    /// eight rows, which is easier than the reverse.
+    ///
+    /// # Safety
+    /// As [`Panel::multiply`].
+    #[inline(always)]
+    pub(super) unsafe fn fours<F: Unpack, const T: usize>(&self, i: usize) -> [__m256; T] {
+        let acts = self.tile.acts;
+        let items: [usize; T] = std::array::from_fn(|t| self.tile.act_rows.get(i + t));
+        let codes = items.map(|t| acts.codes32(t).as_ptr().cast::<u8>());
+        let sums = items.map(|t| acts.sums32(t).as_ptr());
+        let scales = items.map(|t| acts.scales32(t).as_ptr());
+        // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
+        unsafe {
+            let zero = _mm256_setzero_si256();
+            let three = _mm256_set1_epi8(3);
+            let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+            let mut chains = Chains::<T, CHAINS_NARROW>::new(self.blocks);
+            for s in 0..self.blocks {
+                let blocks = self.rows.after(s * size_of::<F::Bytes>());
+                self.send_for_all::<F>(s);
+                let mut a = [(zero, zero); T];
+                for t in 0..T {
+                    a[t] = by_places(codes[t].add(64 * s));
+                }
+                // pairs of products are at most 2 * 3 * 127: sixteen of them fit 16 bits
+                let mut pairs = [[zero; ROWS]; T];
+                each!(K < 8 => {
+                    // first half of the vector: places 0 of the sixteen bytes, second half: places 2; then 1 and 3
+                    let q = _mm256_srlv_epi32(twice(blocks.of(K).add(2)), shift);
+                    let (even, odd) = (_mm256_and_si256(q, three), _mm256_and_si256(_mm256_srli_epi16(q, 2), three));
+                    for t in 0..T {
+                        pairs[t][K] = _mm256_add_epi16(_mm256_maddubs_epi16(even, a[t].0), _mm256_maddubs_epi16(odd, a[t].1));
+                    }
+                });
+                let d = F::d(blocks, 0);
+                for t in 0..T {
+                    let v = &pairs[t];
+                    let low = _mm256_hadd_epi16(_mm256_hadd_epi16(v[0], v[1]), _mm256_hadd_epi16(v[2], v[3]));
+                    let high = _mm256_hadd_epi16(_mm256_hadd_epi16(v[4], v[5]), _mm256_hadd_epi16(v[6], v[7]));
+                    // a lane is a row: its first term in the lower half, its second in the upper
+                    let both = _mm256_add_epi16(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+                    let terms = [_mm256_srai_epi32(_mm256_slli_epi32(both, 16), 16), _mm256_srai_epi32(both, 16)];
+                    for (u, isum) in terms.into_iter().enumerate() {
+                        let scale = _mm256_set1_ps(*scales[t].add(2 * s + u));
+                        let isum = _mm256_sub_epi32(isum, _mm256_set1_epi32(i32::from(F::OFFSET) * *sums[t].add(2 * s + u)));
+                        let chain = &mut chains.chain[t];
+                        *chain = _mm256_fmadd_ps(_mm256_mul_ps(d, scale), _mm256_cvtepi32_ps(isum), *chain);
+                    }
+                }
+                chains.after(s);
+            }
+            chains.total
+        }
+    }
+}
+
+/// 64 activation codes by their number modulo four: 0 and 2 in the halves of the first vector, 1 and 3 in the second.
+///
+/// # Safety
+/// AVX2; the codes exist.
+#[inline(always)]
+unsafe fn by_places(at: *const u8) -> (__m256i, __m256i) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let four = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+        let (x, y) = (_mm256_shuffle_epi8(load(at), four), _mm256_shuffle_epi8(load(at.add(32)), four));
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let low = _mm256_permutevar8x32_epi32(_mm256_unpacklo_epi32(x, y), order);
+        let high = _mm256_permutevar8x32_epi32(_mm256_unpackhi_epi32(x, y), order);
+        (_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31))
+    }
+}

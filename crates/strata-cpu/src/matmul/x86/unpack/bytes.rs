@@ -1,0 +1,194 @@
+//! Bytes, bits and small numbers to vectors.
+
+use std::arch::x86_64::*;
+
+/// `x`, of which the compiler knows nothing afterwards but where it is: it would take what is written there apart into registers,
+/// which is slower than the loads.
+#[inline(always)]
+pub fn in_memory<T>(x: &mut T) {
+    // SAFETY: an empty instruction that only seems to change `x`.
+    unsafe { std::arch::asm!("/* {0} */", in(reg) std::ptr::from_mut(x), options(nostack, preserves_flags)) };
+}
+
+/// Where `x` is, of which the compiler knows no more: of constants it would make two instructions where one can read them from memory.
+#[inline(always)]
+pub fn hidden<T>(x: &'static T) -> &'static T {
+    let mut at = std::ptr::from_ref(x);
+    // SAFETY: an empty instruction that only seems to change the address.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags));
+        &*at
+    }
+}
+
+/// A shuffle within 16 bytes for each of some units; those of two units are one for 64 bytes.
+#[repr(C, align(64))]
+pub struct Places<const N: usize>(pub [[u8; 32]; N]);
+
+impl<const N: usize> Places<N> {
+    /// That of unit `j`.
+    #[inline(always)]
+    pub fn of(&'static self, j: usize) -> *const u8 {
+        hidden(self).0[j].as_ptr()
+    }
+}
+
+/// Byte 4 j + i, eight times, for each of the four groups i of unit j.
+pub static GROUPS: Places<4> = {
+    let mut all = [[0; 32]; 4];
+    let mut i = 0;
+    while i < 128 {
+        all[i / 32][i % 32] = (i / 8) as u8;
+        i += 1;
+    }
+    Places(all)
+};
+
+/// 32 bytes.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn load(at: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_loadu_si256(at.cast()) }
+}
+
+/// 16 bytes.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn load16(at: *const u8) -> __m128i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm_loadu_si128(at.cast()) }
+}
+
+/// 16 bytes, twice.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn twice(at: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_broadcastsi128_si256(load16(at)) }
+}
+
+/// A number of 32 bits.
+///
+/// # Safety
+/// The bytes exist.
+#[inline(always)]
+pub unsafe fn word(at: *const u8) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<u32>().read_unaligned() }
+}
+
+/// A number of 64 bits.
+///
+/// # Safety
+/// The bytes exist.
+#[inline(always)]
+pub unsafe fn long(at: *const u8) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<u64>().read_unaligned() }
+}
+
+/// The 32 nibbles of 16 bytes: low ones, then high ones.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn nibbles(at: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+        _mm256_and_si256(_mm256_srlv_epi32(twice(at), shift), _mm256_set1_epi8(15))
+    }
+}
+
+/// Magnitude and sign of nibbles that stand for the values of a table.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+pub unsafe fn looked_up(nibbles: __m256i, values: &[i8; 16]) -> (__m256i, __m256i) {
+    // SAFETY: the caller's promise; a table has 16 bytes.
+    unsafe {
+        let s = _mm256_shuffle_epi8(twice(values.as_ptr().cast()), nibbles);
+        (_mm256_abs_epi8(s), s)
+    }
+}
+
+/// 32 bits as bytes, 0xff for a set bit.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+pub unsafe fn mask(bits: u32) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+        let each = _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64);
+        let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), places);
+        _mm256_cmpeq_epi8(_mm256_and_si256(bytes, each), each)
+    }
+}
+
+/// 64 bytes.
+///
+/// # Safety
+/// AVX-512 F; the bytes exist.
+#[inline(always)]
+pub unsafe fn load512(at: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_loadu_si512(at.cast()) }
+}
+
+/// Bytes below 0 where a bit of unit `J` is set, above elsewhere. A block has 32 bytes of them.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn signs<const J: usize>(at: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let bytes = _mm256_shuffle_epi8(twice(at.add(J / 4 * 16)), load(GROUPS.of(J % 4)));
+        // plus 127, a set bit of any place is 128 to 255
+        let bit = _mm256_and_si256(bytes, _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64));
+        _mm256_add_epi8(bit, _mm256_set1_epi8(127))
+    }
+}
+
+/// Eight bytes as 16-bit integers, in both halves.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+pub unsafe fn eight_subs(bytes: u64) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(_mm_cvtsi64_si128(bytes as i64))) }
+}
+
+/// The nibbles of a number as bytes, lowest first.
+#[inline(always)]
+pub fn spread_nibbles(x: u32) -> u64 {
+    let x = u64::from(x);
+    let x = (x | x << 16) & 0x0000_ffff_0000_ffff;
+    let x = (x | x << 8) & 0x00ff_00ff_00ff_00ff;
+    (x | x << 4) & 0x0f0f_0f0f_0f0f_0f0f
+}
+
+/// Eight 16-bit integers, each twice.
+///
+/// # Safety
+/// AVX2; `x` has them in both halves.
+#[inline(always)]
+pub unsafe fn widen(x: __m256i) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let twice =
+            _mm256_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
+        _mm256_shuffle_epi8(x, twice)
+    }
+}
