@@ -1,6 +1,5 @@
 //! Groups of four or eight codes from a table.
 
-use super::super::unpack::each;
 use crate::simd::Simd;
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
@@ -61,14 +60,15 @@ impl Entry for [i8; 8] {
     unsafe fn two(table: *const Self, at: impl Fn(usize) -> usize) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
-            let mut all = _mm512_castsi128_si512(pair(table.add(at(0)), table.add(at(1))));
+            let e = |k: usize| table.add(at(k)).cast::<i64>().read_unaligned();
+            let two = _mm512_castsi128_si512(pair(table.add(at(0)), table.add(at(1))));
             // loads that leave the other lanes as they are, which need no shuffle; six masks leave one for the signs
-            each!(I < 8 => {
-                if I > 1 {
-                    all = _mm512_mask_set1_epi64(all, lanes::<I>(), table.add(at(I)).cast::<i64>().read_unaligned());
-                }
-            });
-            all
+            let three = _mm512_mask_set1_epi64(two, lanes::<2>(), e(2));
+            let four = _mm512_mask_set1_epi64(three, lanes::<3>(), e(3));
+            let five = _mm512_mask_set1_epi64(four, lanes::<4>(), e(4));
+            let six = _mm512_mask_set1_epi64(five, lanes::<5>(), e(5));
+            let seven = _mm512_mask_set1_epi64(six, lanes::<6>(), e(6));
+            _mm512_mask_set1_epi64(seven, lanes::<7>(), e(7))
         }
     }
 }
@@ -115,12 +115,10 @@ unsafe fn pair(first: *const [i8; 8], second: *const [i8; 8]) -> __m128i {
 unsafe fn four(table: *const [i8; 4], at: &impl Fn(usize) -> usize, i: usize) -> __m128i {
     // SAFETY: the caller's promise.
     unsafe {
-        let mut x = _mm_cvtsi32_si128(table.add(at(i)).cast::<i32>().read_unaligned());
-        each!(I < 4 => {
-            if I > 0 {
-                x = _mm_mask_set1_epi32(x, lanes::<I>(), table.add(at(i + I)).cast::<i32>().read_unaligned());
-            }
-        });
+        let e = |k: usize| table.add(at(i + k)).cast::<i32>().read_unaligned();
+        let x = _mm_mask_set1_epi32(_mm_cvtsi32_si128(e(0)), lanes::<1>(), e(1));
+        let x = _mm_mask_set1_epi32(x, lanes::<2>(), e(2));
+        let mut x = _mm_mask_set1_epi32(x, lanes::<3>(), e(3));
         // an empty instruction: the compiler would merge those of several vectors together, for which it lacks registers
         std::arch::asm!("/* {0} */", inout(xmm_reg) x, options(pure, nomem, nostack, preserves_flags));
         x

@@ -12,6 +12,7 @@ pub fn in_memory<T>(x: &mut T) {
 
 /// Where `x` is, of which the compiler knows no more: of constants it would make two instructions where one can read them from memory.
 #[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block, reason = "it does not look at what is there")]
 pub fn hidden<T>(x: &'static T) -> &'static T {
     let mut at = std::ptr::from_ref(x);
     // SAFETY: an empty instruction that only seems to change the address.
