@@ -40,17 +40,42 @@ impl Timing {
     }
 
     /// Runs `rounds` rounds of `calls` calls each.
-    fn of(rounds: usize, calls: usize, bytes: f64, operations: f64, mut call: impl FnMut()) -> Timing {
+    fn of(rounds: usize, calls: usize, bytes: f64, operations: f64, call: impl FnMut()) -> Timing {
+        Timing::beside(&[], rounds, calls, bytes, operations, call).0
+    }
+
+    /// [`Timing::of`], and for each limit what it lets the machine do in the time of a call. It is measured before and after each
+    /// round: a machine that is shared may be twice as fast a second later, but hardly between.
+    fn beside(
+        limits: &[&dyn Fn() -> f64],
+        rounds: usize,
+        calls: usize,
+        bytes: f64,
+        operations: f64,
+        mut call: impl FnMut(),
+    ) -> (Timing, Vec<f64>) {
         call();
-        let mut seconds: Vec<f64> = (0..rounds.max(1))
-            .map(|_| {
-                let start = Instant::now();
-                (0..calls).for_each(|_| call());
-                start.elapsed().as_secs_f64() / calls as f64
-            })
-            .collect();
-        seconds.sort_by(f64::total_cmp);
-        Timing { seconds: seconds[seconds.len() / 2], fastest: seconds[0], slowest: seconds[seconds.len() - 1], bytes, operations }
+        let rates = || limits.iter().map(|rate| rate()).collect::<Vec<f64>>();
+        let mut seconds = Vec::new();
+        let mut could = vec![Vec::new(); limits.len()];
+        let mut before = rates();
+        for _ in 0..rounds.max(1) {
+            let start = Instant::now();
+            (0..calls).for_each(|_| call());
+            let t = start.elapsed().as_secs_f64() / calls as f64;
+            seconds.push(t);
+            let after = rates();
+            for (could, (before, after)) in could.iter_mut().zip(before.iter().zip(&after)) {
+                could.push(t * (before + after) / 2.0);
+            }
+            before = after;
+        }
+        let sorted = |x: &mut Vec<f64>| x.sort_by(f64::total_cmp);
+        sorted(&mut seconds);
+        could.iter_mut().for_each(sorted);
+        let timing =
+            Timing { seconds: seconds[seconds.len() / 2], fastest: seconds[0], slowest: seconds[seconds.len() - 1], bytes, operations };
+        (timing, could.into_iter().map(|x| x[x.len() / 2]).collect())
     }
 }
 
@@ -65,27 +90,26 @@ pub struct Product {
     pub experts: usize,
     /// Activation rows of each.
     pub columns: usize,
-    pub threads: usize,
     pub simd: Simd,
 }
 
-/// A grouped product of experts, as a decode (one column) or a prompt (many) has it.
+/// A grouped product of experts, as a decode (one column) or a prompt (many) has it; and for each limit, given as a measurement of
+/// its rate, what it lets the machine do in the time of a call.
 ///
 /// # Panics
 /// If rows are not whole blocks or the CPU does not have the level.
-pub fn mat_vec(p: Product, rounds: usize) -> Timing {
+pub fn mat_vec(pool: &Pool, p: Product, rounds: usize, limits: &[&dyn Fn() -> f64]) -> (Timing, Vec<f64>) {
     let row_bytes = p.dtype.row_bytes(p.cols).expect("rows of whole blocks");
     let expert_bytes = row_bytes * p.rows;
     let all = (LARGE / expert_bytes).max(p.experts).next_multiple_of(p.experts);
     // one random expert over and over: what is in it does not matter, where it is does
     let one = random_blocks(p.dtype, p.rows * p.cols / p.dtype.block_len(), &mut SplitMix64::new(1));
     let w = Matrix::new(p.dtype, p.rows * all, p.cols, Bytes::from(one.repeat(all)), p.simd).expect("sizes agree");
-    let pool = Pool::pinned(p.threads).expect("the threads start");
     let n = p.experts * p.columns;
     let mut rng = SplitMix64::new(2);
     let x: Vec<f32> = (0..n * p.cols).map(|_| rng.next_f32()).collect();
     let mut acts = Acts::new(n, p.cols, Forms::of([p.dtype]));
-    prepare(&pool, p.simd, &x, n, &mut acts);
+    prepare(pool, p.simd, &x, n, &mut acts);
     let places: Vec<u32> = (0..n as u32).collect();
     let mut out = vec![0.0; n * p.rows];
     let mut groups: Vec<ExpertGroup> = Vec::with_capacity(p.experts);
@@ -94,7 +118,7 @@ pub fn mat_vec(p: Product, rounds: usize) -> Timing {
     let work = (n * p.rows * p.cols) as f64;
     // enough calls a round to be timed, at most once through the memory
     let calls = calls.min((2e9 / work).ceil() as usize).max(1);
-    Timing::of(rounds, calls, (p.experts * expert_bytes) as f64, work, || {
+    Timing::beside(limits, rounds, calls, (p.experts * expert_bytes) as f64, work, || {
         groups.clear();
         groups.extend((0..p.experts).map(|e| ExpertGroup {
             expert: ((first + e) % all) as u32,
@@ -103,27 +127,36 @@ pub fn mat_vec(p: Product, rounds: usize) -> Timing {
         }));
         first += p.experts;
         let mut stack = [ExpertStack { w: &w, rows: p.rows, out: black_box(&mut out) }];
-        matmul_experts(&pool, &mut stack, &groups, &places, &places, &acts);
+        matmul_experts(pool, &mut stack, &groups, &places, &places, &acts);
     })
 }
 
-/// Reading memory on `threads` threads: the limit of a product that reads each weight once.
-pub fn read_bandwidth(threads: usize, rounds: usize) -> Timing {
-    let memory = vec![1u64; LARGE / 8];
-    let pool = Pool::pinned(threads).expect("the threads start");
-    let parts = threads * 8;
-    Timing::of(rounds, 1, LARGE as f64, (LARGE / 8) as f64, || {
-        pool.run(parts, &|t, _| {
-            let part = &memory[memory.len() * t / parts..memory.len() * (t + 1) / parts];
-            let mut sums = [0u64; 32];
-            for line in part.as_chunks::<32>().0 {
-                for (sum, v) in sums.iter_mut().zip(line) {
-                    *sum ^= v;
+/// Memory that no cache holds, to be read: the limit of a product that reads each weight once.
+pub struct Memory(Vec<u64>);
+
+impl Memory {
+    #[allow(clippy::new_without_default, reason = "it takes memory")]
+    pub fn new() -> Memory {
+        Memory(vec![1u64; LARGE / 8])
+    }
+
+    /// Reads all of it on all threads.
+    pub fn read(&self, pool: &Pool, rounds: usize) -> Timing {
+        let parts = pool.threads() * 8;
+        let words = &self.0;
+        Timing::of(rounds, 1, LARGE as f64, words.len() as f64, || {
+            pool.run(parts, &|t, _| {
+                let part = &words[words.len() * t / parts..words.len() * (t + 1) / parts];
+                let mut sums = [0u64; 32];
+                for line in part.as_chunks::<32>().0 {
+                    for (sum, v) in sums.iter_mut().zip(line) {
+                        *sum ^= v;
+                    }
                 }
-            }
-            black_box(sums);
-        });
-    })
+                black_box(sums);
+            });
+        })
+    }
 }
 
 /// Groups of codes looked up in a table on all threads of `pool` together, as every kernel of a codebook format has to: random

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use strata_cpu::backend::Cpu;
-use strata_cpu::bench::{Product, Timing, look_ups, mat_vec, read_bandwidth};
+use strata_cpu::bench::{Memory, Product, Timing, look_ups, mat_vec};
 use strata_cpu::peak::multiply_adds;
 use strata_cpu::pool::Pool;
 use strata_cpu::simd::Simd;
@@ -66,9 +66,11 @@ struct Case {
     seconds: Stats,
     bytes: f64,
     macs: f64,
-    /// The limit of its multiply-adds, and of its table look-ups: look-ups of a call and limit.
+    /// The limit of its multiply-adds.
     peak: Option<f64>,
-    look_ups: Option<(f64, f64)>,
+    /// Shares of limits that were measured beside each of its rounds: of reading, and of its table look-ups.
+    read: Option<f64>,
+    look_ups: Option<f64>,
 }
 
 /// Measures the chosen ops.
@@ -120,14 +122,14 @@ impl Limits {
         let pool = Pool::pinned(threads)?;
         let [floats, integers] = multiply_adds(&pool, simd, rounds);
         let look_ups = [false, true].map(|wide| look_ups(&pool, simd, wide, rounds).map(|t| t.rate()));
-        Ok(Limits { read: read_bandwidth(threads, rounds).bandwidth(), floats, integers, look_ups })
+        Ok(Limits { read: Memory::new().read(&pool, rounds).bandwidth(), floats, integers, look_ups })
     }
 }
 
 impl Case {
     fn of(name: String, t: &Timing) -> Case {
         let seconds = Stats::of(&[t.fastest, t.seconds, t.slowest]);
-        Case { name, seconds, bytes: t.bytes, macs: t.operations, peak: None, look_ups: None }
+        Case { name, seconds, bytes: t.bytes, macs: t.operations, peak: None, read: None, look_ups: None }
     }
 
     fn row(&self, op: &str, s: &Setting) -> Value {
@@ -146,9 +148,9 @@ impl Case {
             "gb_s": per(self.bytes).map(|x| x / 1e9),
             "gmac_s": per(self.macs).map(|x| x / 1e9),
             "gflop_s": per(self.macs).map(|x| 2.0 * x / 1e9),
-            "of_read": share(per(self.bytes), s.limits.read),
+            "of_read": self.read.or_else(|| share(per(self.bytes), s.limits.read)),
             "of_peak": self.peak.and_then(|p| share(per(self.macs), p)),
-            "of_look_ups": self.look_ups.map(|(n, limit)| n / self.seconds.median / limit),
+            "of_look_ups": self.look_ups,
         })
     }
 }
@@ -175,7 +177,8 @@ fn columns(r: &Value) -> Vec<(&'static str, String)> {
 /// The limits themselves, as cases of one second.
 fn limits(s: &Setting) -> Result<Vec<Case>, CliError> {
     let one = Stats { median: 1.0, min: 1.0, max: 1.0, mad: 0.0 };
-    let case = |name: &str, bytes: f64, macs: f64| Case { name: name.into(), seconds: one, bytes, macs, peak: None, look_ups: None };
+    let case =
+        |name: &str, bytes: f64, macs: f64| Case { name: name.into(), seconds: one, bytes, macs, peak: None, read: None, look_ups: None };
     let l = &s.limits;
     Ok(vec![
         case("read memory", l.read, 0.0),
@@ -195,30 +198,33 @@ fn codes(dtype: DType) -> Option<usize> {
     }
 }
 
-fn products(s: &Setting, shapes: &[(usize, usize)], experts: usize, columns: usize) -> Vec<Case> {
+fn products(s: &Setting, shapes: &[(usize, usize)], experts: usize, columns: usize) -> Result<Vec<Case>, CliError> {
+    let pool = Pool::pinned(s.threads)?;
+    let memory = Memory::new();
     let all = s.types.iter().flat_map(|t| shapes.iter().map(move |shape| (*t, *shape)));
-    all.filter(|(dtype, (_, cols))| dtype.row_bytes(*cols).is_some())
-        .map(|(dtype, (rows, cols))| {
-            let p = Product { dtype, rows, cols, experts, columns, threads: s.threads, simd: s.simd };
-            output::note_if_terminal(&format!("{dtype} {rows} x {cols}"));
-            let t = mat_vec(p, s.rounds);
-            let peak = if dtype.is_float() { s.limits.floats } else { s.limits.integers };
-            let look_ups = codes(dtype)
-                .filter(|_| columns == 1)
-                .and_then(|n| Some((t.operations / n as f64, s.limits.look_ups[usize::from(n == 8)]?)));
-            let name = format!("{dtype} {experts} x {rows} x {cols}, {columns} row{}", if columns == 1 { "" } else { "s" });
-            Case { peak: Some(peak), look_ups, ..Case::of(name, &t) }
-        })
-        .collect()
+    let one = |(dtype, (rows, cols)): (DType, (usize, usize))| {
+        let p = Product { dtype, rows, cols, experts, columns, simd: s.simd };
+        output::note_if_terminal(&format!("{dtype} {rows} x {cols}"));
+        let codes = codes(dtype).filter(|n| columns == 1 && s.limits.look_ups[usize::from(*n == 8)].is_some());
+        let read = || memory.read(&pool, 1).bandwidth();
+        let look = || look_ups(&pool, s.simd, codes == Some(8), 1).map_or(f64::NAN, |t| t.rate());
+        let limits: [&dyn Fn() -> f64; 2] = [&read, &look];
+        let (t, could) = mat_vec(&pool, p, s.rounds, &limits[..1 + usize::from(codes.is_some())]);
+        let peak = if dtype.is_float() { s.limits.floats } else { s.limits.integers };
+        let name = format!("{dtype} {experts} x {rows} x {cols}, {columns} row{}", if columns == 1 { "" } else { "s" });
+        let look_ups = codes.map(|n| t.operations / n as f64 / could[1]);
+        Case { peak: Some(peak), read: Some(t.bytes / could[0]), look_ups, ..Case::of(name, &t) }
+    };
+    Ok(all.filter(|(dtype, (_, cols))| dtype.row_bytes(*cols).is_some()).map(one).collect())
 }
 
 fn mat_vecs(s: &Setting) -> Result<Vec<Case>, CliError> {
-    Ok(products(s, &[(640, 2560), (2560, 640)], 10, 1))
+    products(s, &[(640, 2560), (2560, 640)], 10, 1)
 }
 
 fn matmuls(s: &Setting) -> Result<Vec<Case>, CliError> {
-    let mut all = products(s, &[(2560, 2560)], 1, 512);
-    all.extend(products(s, &[(640, 2560), (2560, 640)], 2, 32));
+    let mut all = products(s, &[(2560, 2560)], 1, 512)?;
+    all.extend(products(s, &[(640, 2560), (2560, 640)], 2, 32)?);
     Ok(all)
 }
 
@@ -262,6 +268,7 @@ fn gdn(s: &Setting) -> Result<Vec<Case>, CliError> {
             bytes: 8.0 * state,
             macs: 3.0 * state * n as f64,
             peak: Some(s.limits.floats),
+            read: None,
             look_ups: None,
         });
     }
@@ -314,6 +321,7 @@ fn qsa(s: &Setting) -> Result<Vec<Case>, CliError> {
                 bytes: if n == 1 { index + rows } else { 0.0 },
                 macs: macs * n as f64,
                 peak: Some(s.limits.floats),
+                read: None,
                 look_ups: None,
             });
         }
