@@ -8,7 +8,7 @@ use super::super::kernel::Tile;
 use super::inner::{Class, MOST, Multiply, Run, loops_avx2, loops_avx512, loops_vnni};
 use super::panel::{Fill, LANES, Line, Panel, RUN, fill_avx2, fill_vnni};
 use super::unpack::{Blocks, ROWS, Unpack};
-use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, segment};
@@ -224,7 +224,7 @@ impl Job<'_> {
             for k in 0..ROWS {
                 for line in 0..bytes.div_ceil(64) {
                     // SAFETY: a prefetch may name any address.
-                    unsafe { _mm_prefetch::<_MM_HINT_T1>(next.of(k).wrapping_add(64 * line).cast()) };
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(next.of(k).wrapping_add(64 * line).cast()) };
                 }
             }
         }
