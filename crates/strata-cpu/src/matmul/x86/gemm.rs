@@ -5,9 +5,10 @@
 
 use super::super::Matrix;
 use super::super::kernel::Tile;
-use super::inner::{Class, MOST, Multiply, Run, SPLIT, loops_avx2, loops_avx512, loops_vnni};
+use super::inner::{Class, MOST, Multiply, Run, loops_avx2, loops_avx512, loops_vnni};
 use super::panel::{Fill, LANES, Line, Panel, RUN, fill_avx2, fill_vnni};
 use super::unpack::{Blocks, ROWS, Unpack};
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, segment};
@@ -46,7 +47,6 @@ pub(super) struct Form {
     len: usize,
     bytes: usize,
     class: Class,
-    minima: bool,
     fill: Fill,
     /// The inner loops for `step`, `2 step`, ... activation rows.
     multiply: &'static [Multiply],
@@ -67,7 +67,7 @@ impl Form {
     }
 
     const fn of<F: Unpack>(step: usize, class: Class, fill: Fill, multiply: &'static [Multiply]) -> Form {
-        Form { len: F::LEN, bytes: size_of::<F::Bytes>(), class, minima: F::MAX_MIN > 0, fill, multiply, step }
+        Form { len: F::LEN, bytes: size_of::<F::Bytes>(), class, fill, multiply, step }
     }
 }
 
@@ -140,7 +140,7 @@ impl Job<'_> {
     unsafe fn copy_acts(&self, to: &mut [u8; SLAB], sums: &mut [[i16; 8]; SLAB / 256]) {
         let acts = self.tile.acts;
         let wide = self.form.len == 256;
-        if wide && self.form.minima && self.form.class.span == 32 {
+        if wide && self.form.class.minima && self.form.class.span == 32 {
             for (sums, i) in sums.chunks_exact_mut(self.span.len()).zip(self.items.clone()) {
                 let pairs = acts.sums256(self.tile.act_rows.get(i)).as_chunks::<2>().0.as_chunks::<8>().0;
                 for (sums, pairs) in sums.iter_mut().zip(&pairs[self.span.clone()]) {
@@ -149,7 +149,7 @@ impl Job<'_> {
             }
         }
         let len = self.span.len() * self.form.len;
-        let up = if self.form.class.group == SPLIT { 0 } else { 0x80 };
+        let up = if self.form.class.raised() { 0x80 } else { 0 };
         for (to, i) in to.chunks_exact_mut(len).zip(self.items.clone()) {
             let t = self.tile.act_rows.get(i);
             let codes = if wide { acts.codes256(t) } else { acts.codes32(t) };
@@ -187,6 +187,7 @@ impl Job<'_> {
                     (form.fill)(panel, rows.after(s * form.bytes), half, part.len());
                 }
                 let (from, cols) = ((s - self.span.start) * form.len, self.span.len() * form.len);
+                self.send_for(halves, s + each);
                 let mut at = 0;
                 while at < n {
                     let share = (n - at).min(form.step * form.multiply.len());
@@ -194,7 +195,6 @@ impl Job<'_> {
                         panel,
                         terms: part.len() * terms,
                         ends,
-                        minima: form.minima,
                         acts: self.tile.acts,
                         // the last item again for those that are not there
                         rows: std::array::from_fn(|t| self.tile.act_rows.get(self.items.start + (at + t).min(n - 1))),
@@ -207,6 +207,24 @@ impl Job<'_> {
                     };
                     (form.multiply[(share - 1) / form.step])(&run, &mut chains[at..]);
                     at += share;
+                }
+            }
+        }
+    }
+
+    /// Sends for the blocks of the next panel: those from `s` on, or the first ones of the rows that are next.
+    fn send_for(&self, halves: [Blocks; 2], s: usize) {
+        let bytes = RUN / self.form.len * self.form.bytes;
+        for rows in halves {
+            let next = if s < self.span.end {
+                rows.after(s * self.form.bytes)
+            } else {
+                rows.after(self.span.start * self.form.bytes + LANES * rows.stride)
+            };
+            for k in 0..ROWS {
+                for line in 0..bytes.div_ceil(64) {
+                    // SAFETY: a prefetch may name any address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(next.of(k).wrapping_add(64 * line).cast()) };
                 }
             }
         }

@@ -25,11 +25,14 @@ pub(super) struct Class {
     pub span: usize,
     /// Steps whose pairs of products sum in 16 bits, or [`SPLIT`] or [`DOT`].
     pub group: usize,
+    /// Whether there are minima; the codes of such formats are unsigned, so the activations need not be.
+    pub minima: bool,
 }
 
 impl Class {
     /// The class of a format.
     pub const fn of<F: Unpack>(vnni: bool) -> Class {
+        assert!(F::MAX_MIN == 0 || !F::SIGNED && F::OFFSET == 0, "codes of formats with minima are unsigned");
         let span = if F::LEN == 256 { F::SPAN } else { term::<F>() };
         let group = if vnni {
             DOT
@@ -38,7 +41,12 @@ impl Class {
         } else {
             group::<F>()
         };
-        Class { term: term::<F>(), span, group }
+        Class { term: term::<F>(), span, group, minima: F::MAX_MIN > 0 }
+    }
+
+    /// Whether the activations are raised by 128, to be the unsigned ones.
+    pub const fn raised(self) -> bool {
+        !self.minima && self.group != SPLIT
     }
 }
 
@@ -49,8 +57,6 @@ pub(super) struct Run<'a> {
     pub terms: usize,
     /// Bit i: a segment ends behind term i.
     pub ends: u32,
-    /// Whether the format has minima.
-    pub minima: bool,
     pub acts: &'a Acts,
     /// Rows of `acts`, and the last one that is different.
     pub rows: [usize; MOST],
@@ -74,34 +80,43 @@ pub(super) type Multiply = unsafe fn(&Run<'_>, &mut [Chain]);
 
 /// Functions for the inner loops of classes at a level.
 macro_rules! loops {
-    ($pick:ident, $function:ident, $features:literal, $vector:ty, $shares:tt, $($term:literal $span:literal $group:tt,)*) => {
+    ($pick:ident, $function:ident, $features:literal, $vector:ty, $shares:tt, $($term:literal $span:literal $group:tt $minima:literal,)*) => {
         /// The inner loops of a class, for numbers of activation rows in equal steps.
         pub(super) const fn $pick(class: Class) -> &'static [Multiply] {
             match class {
-                $(Class { term: $term, span: $span, group: $group } => loops!(@ $function, $term $span $group, $shares),)*
+                $(Class { term: $term, span: $span, group: $group, minima: $minima } => {
+                    loops!(@ $function, $term $span $group $minima, $shares)
+                })*
                 _ => panic!("no inner loops for this class"),
             }
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn $function<const TERM: usize, const SPAN: usize, const GROUP: usize, const T: usize>(run: &Run<'_>, chains: &mut [Chain]) {
+        unsafe fn $function<const TERM: usize, const SPAN: usize, const GROUP: usize, const MINIMA: bool, const T: usize>(
+            run: &Run<'_>,
+            chains: &mut [Chain],
+        ) {
             // SAFETY: the features are enabled here; the rest is the caller's promise.
-            unsafe { run.items::<$vector, TERM, SPAN, GROUP, T>(chains) }
+            unsafe { run.items::<$vector, TERM, SPAN, GROUP, MINIMA, T>(chains) }
         }
     };
-    (@ $function:ident, $term:literal $span:literal $group:tt, [$($share:literal)*]) => {
-        &[$($function::<$term, $span, $group, $share>),*]
+    (@ $function:ident, $term:literal $span:literal $group:tt $minima:literal, [$($share:literal)*]) => {
+        &[$($function::<$term, $span, $group, $minima, $share>),*]
     };
 }
 
 loops! { loops_avx2, avx2, "avx2,fma", V256, [2 4],
-    256 16 1, 256 16 2, 256 16 4, 256 32 1, 256 32 2, 256 32 4, 256 32 SPLIT, 32 32 2, 32 32 4, 32 32 8, 32 32 SPLIT, 16 16 4,
+    256 16 1 false, 256 16 2 false, 256 16 4 false, 256 32 1 false, 256 32 4 false, 256 32 SPLIT false,
+    32 32 4 false, 32 32 8 false, 32 32 SPLIT false, 16 16 4 false,
+    256 16 4 true, 256 32 4 true, 32 32 4 true,
 }
 loops! { loops_avx512, avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma", V512, [4 8],
-    256 16 1, 256 16 2, 256 16 4, 256 32 1, 256 32 2, 256 32 4, 256 32 SPLIT, 32 32 2, 32 32 4, 32 32 8, 32 32 SPLIT, 16 16 4,
+    256 16 1 false, 256 16 2 false, 256 16 4 false, 256 32 1 false, 256 32 4 false, 256 32 SPLIT false,
+    32 32 4 false, 32 32 8 false, 32 32 SPLIT false, 16 16 4 false,
+    256 16 4 true, 256 32 4 true, 32 32 4 true,
 }
 loops! { loops_vnni, vnni, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma", V512, [2 4 6 8],
-    256 16 DOT, 256 32 DOT, 32 32 DOT, 16 16 DOT,
+    256 16 DOT false, 256 32 DOT false, 32 32 DOT false, 16 16 DOT false, 256 16 DOT true, 256 32 DOT true, 32 32 DOT true,
 }
 
 impl Run<'_> {
@@ -109,7 +124,10 @@ impl Run<'_> {
     /// As [`Multiply`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "rows count through several arrays")]
-    unsafe fn items<V: Vector, const TERM: usize, const SPAN: usize, const GROUP: usize, const T: usize>(&self, chains: &mut [Chain]) {
+    unsafe fn items<V: Vector, const TERM: usize, const SPAN: usize, const GROUP: usize, const MINIMA: bool, const T: usize>(
+        &self,
+        chains: &mut [Chain],
+    ) {
         let chains: &mut [Chain; T] = chains.first_chunk_mut().expect("a chain for every row");
         // SAFETY: the caller's promise.
         unsafe {
@@ -123,7 +141,7 @@ impl Run<'_> {
                 } else {
                     scales[t] = self.acts.scales32(self.rows[t]).as_ptr().add(self.first / 32);
                 }
-                if self.minima {
+                if MINIMA {
                     sums[t] = match (TERM, SPAN) {
                         (256, 16) => self.acts.sums256(self.rows[t]).as_ptr().add(self.first / 16),
                         (256, _) => self.sums.add(t.min(self.last) * self.sums_each),
@@ -138,16 +156,17 @@ impl Run<'_> {
                     chain[t] = V::load_f(chains[t].chain.as_ptr().add(lane));
                 }
                 for term in 0..opaque(self.terms) {
-                    let mut sum = [V::load(self.panel.start[term].as_ptr().add(lane).cast()); T];
-                    self.term::<V, TERM, SPAN, GROUP, T>(lane, term, &codes, &mut sum);
-                    let d = V::load_f(self.panel.d[term].as_ptr().add(lane));
+                    let start = if MINIMA { V::zero() } else { V::load(line(&self.panel.start, term, lane)) };
+                    let mut sum = [start; T];
+                    self.term::<V, TERM, SPAN, GROUP, MINIMA, T>(lane, term, &codes, &mut sum);
+                    let d = V::load_f(line(&self.panel.d, term, lane).cast());
                     let block = if TERM == 16 { term / 2 } else { term };
                     for t in 0..T {
                         let scale = V::all_f(*scales[t].add(block));
                         chain[t] = V::fma(V::mul_f(d, scale), V::float(sum[t]), chain[t]);
                     }
-                    if self.minima {
-                        let dmin = V::load_f(self.panel.dmin[term].as_ptr().add(lane));
+                    if MINIMA {
+                        let dmin = V::load_f(line(&self.panel.dmin, term, lane).cast());
                         for t in 0..T {
                             let scale = V::all_f(*scales[t].add(block));
                             let sum = if TERM == 256 {
@@ -179,36 +198,37 @@ impl Run<'_> {
     /// As [`Multiply`]; `acts` are the rows' copied codes.
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "rows count through several arrays")]
-    unsafe fn term<V: Vector, const TERM: usize, const SPAN: usize, const GROUP: usize, const T: usize>(
+    unsafe fn term<V: Vector, const TERM: usize, const SPAN: usize, const GROUP: usize, const MINIMA: bool, const T: usize>(
         &self,
         lane: usize,
         term: usize,
         acts: &[*const u8; T],
         sum: &mut [V::I; T],
     ) {
-        let at = |all: &[[Line<[u8; 4]>; 8]; RUN / 32], step: usize| {
-            all.as_ptr().cast::<Line<[u8; 4]>>().wrapping_add(step).cast::<u8>().wrapping_add(4 * lane)
-        };
+        let at = |all: &[[Line<[u8; 4]>; 8]; RUN / 32], step: usize| line(all.as_flattened(), step, lane);
         let subs = TERM / SPAN;
         // SAFETY: the caller's promise.
         unsafe {
             for j in 0..opaque(subs) {
                 let first = (term * TERM + j * SPAN) / 4;
-                let scale = if TERM == 256 { V::load(self.panel.subs[term * subs + j].as_ptr().add(lane).cast()) } else { V::ones16() };
+                let scale = if TERM == 256 { V::load(line(&self.panel.subs, term * subs + j, lane)) } else { V::ones16() };
                 if GROUP == DOT {
                     let mut dots = if TERM == 256 { [V::zero(); T] } else { *sum };
-                    for step in first..first + SPAN / 4 {
+                    for i in 0..SPAN / 4 {
+                        let step = first + i;
                         let w = V::load(at(&self.panel.codes, step));
                         for t in 0..T {
-                            dots[t] = V::dot(dots[t], V::four(acts[t].add(4 * step)), w);
+                            let a = V::four(acts[t].add(4 * step));
+                            dots[t] = if MINIMA { V::dot(dots[t], w, a) } else { V::dot(dots[t], a, w) };
                         }
                     }
                     for t in 0..T {
                         sum[t] = if TERM == 256 { V::add(sum[t], V::mul(dots[t], scale)) } else { dots[t] };
                     }
                 } else if GROUP == SPLIT {
-                    for two in 0..opaque(SPAN / 8) {
-                        for step in first + 2 * two..first + 2 * two + 2 {
+                    for four in 0..opaque(SPAN / 16) {
+                        for i in 0..4 {
+                            let step = first + 4 * four + i;
                             let w = V::load(at(&self.panel.codes, step));
                             let n = V::load(at(&self.panel.negative, step));
                             for t in 0..T {
@@ -224,7 +244,8 @@ impl Run<'_> {
                             let step = first + 4 * four + i;
                             let w = V::load(at(&self.panel.codes, step));
                             for t in 0..T {
-                                let p = V::pairs(V::four(acts[t].add(4 * step)), w);
+                                let a = V::four(acts[t].add(4 * step));
+                                let p = if MINIMA { V::pairs(w, a) } else { V::pairs(a, w) };
                                 pairs[t] = if GROUP <= 4 && i % GROUP == 0 { p } else { V::add16(pairs[t], p) };
                                 if GROUP <= 4 && (i + 1) % GROUP == 0 {
                                     sum[t] = V::add(sum[t], V::pairs16(pairs[t], scale));
@@ -253,12 +274,19 @@ impl Run<'_> {
             let mut sum = V::zero();
             let pairs = 128 / SPAN;
             for j in 0..pairs {
-                let mins = V::load(self.panel.mins[term * pairs + j].as_ptr().add(lane).cast());
+                let mins = V::load(line(&self.panel.mins, term * pairs + j, lane));
                 sum = V::add(sum, V::pairs16(mins, V::four(sums.add(2 * j).cast())));
             }
             sum
         }
     }
+}
+
+/// Where the lanes from `lane` on of line `n` are. (Without a check: the loops are not to have one.)
+#[inline(always)]
+fn line<T>(lines: &[Line<T>], n: usize, lane: usize) -> *const u8 {
+    const { assert!(size_of::<T>() == 4) };
+    lines.as_ptr().wrapping_add(n).cast::<u8>().wrapping_add(4 * lane)
 }
 
 /// `n`, hidden from the compiler: it would unroll the loop, take the activation rows one after another and run out of

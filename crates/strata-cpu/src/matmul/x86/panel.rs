@@ -53,9 +53,10 @@ pub(super) const fn term<F: Unpack>() -> usize {
 
 /// Steps whose pairs of products sum in 16 bits.
 pub(super) const fn group<F: Unpack>() -> usize {
-    let fit = 32_640 / (510 * F::MAX_CODE as usize);
-    let most = if F::SPAN == 16 { 4 } else { 8 };
-    if fit >= 8 && most >= 8 {
+    let signed = F::MAX_MIN == 0;
+    let fit = 32_640 / (if signed { 510 } else { 254 } * F::MAX_CODE as usize);
+    // eight steps of 16 bits are little better than twice four, and a form more
+    if fit >= 8 && signed && F::SPAN != 16 {
         8
     } else if fit >= 4 {
         4
@@ -142,13 +143,13 @@ impl Panel {
             let per_unit = if F::SPAN == 16 { 2 } else { 1 };
             if F::LEN == 256 {
                 for x in 0..per_unit {
-                    let all = transposed(&(&raw const (*subs.as_ptr())[x]).read());
+                    let all = transposed(&(*subs.as_ptr())[x]);
                     for (j, pair) in all.into_iter().enumerate() {
                         put(&mut self.subs[s * 8 * per_unit + x * 8 + j], half, pair);
                     }
                 }
                 if F::MAX_MIN > 0 {
-                    let pairs = transposed(&mins.as_ptr().read());
+                    let pairs = transposed(&*mins.as_ptr());
                     for j in 0..4 * per_unit {
                         // minima for 32 values come twice: two pairs are one of those of the sums of 32
                         let m = if F::SPAN == 16 { pairs[j] } else { _mm256_blend_epi16(pairs[2 * j], pairs[2 * j + 1], 0xaa) };
@@ -162,7 +163,7 @@ impl Panel {
             let mut start = zero;
             for j in 0..units {
                 let unit = s * units + j;
-                let steps = transposed(&(&raw const (*w.as_ptr())[j]).read());
+                let steps = transposed(&(*w.as_ptr())[j]);
                 let mut sums = [zero; 2];
                 for (step, w) in steps.into_iter().enumerate() {
                     let sum = &mut sums[if F::SPAN == 16 { step / 4 } else { 0 }];
@@ -173,17 +174,19 @@ impl Panel {
                         *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(_mm256_and_si256(u, n), ones));
                     } else {
                         put(&mut self.codes[unit][step], half, w);
-                        *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(ones, w));
+                        // where the activations are as they are, sums start at nothing
+                        if F::MAX_MIN == 0 {
+                            *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(ones, w));
+                        }
                     }
                 }
                 for (g, sum) in sums.into_iter().take(per_unit).enumerate() {
                     let sub = &mut self.subs[if F::LEN == 256 { unit * per_unit + g } else { 0 }];
                     let pair = if F::LEN == 256 { get(sub, half) } else { _mm256_set1_epi16(1) };
-                    let sum = _mm256_madd_epi16(sum, pair);
                     if F::LEN == 256 && VNNI {
                         put(sub, half, _mm256_srai_epi32(pair, 16));
                     }
-                    start = _mm256_add_epi32(start, sum);
+                    start = _mm256_add_epi32(start, _mm256_madd_epi16(sum, pair));
                     if F::LEN < 256 {
                         let term = unit * per_unit + g;
                         put(&mut self.start[term], half, begin::<F, VNNI>(start));
@@ -240,23 +243,29 @@ unsafe fn get<T>(line: &Line<T>, half: usize) -> __m256i {
 unsafe fn transposed(v: &[__m256i; 8]) -> [__m256i; 8] {
     // SAFETY: the caller's promise.
     unsafe {
-        let (a0, a1) = (_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-        let (b0, b1) = (_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-        let (c0, c1) = (_mm256_unpacklo_epi32(v[4], v[5]), _mm256_unpackhi_epi32(v[4], v[5]));
-        let (d0, d1) = (_mm256_unpacklo_epi32(v[6], v[7]), _mm256_unpackhi_epi32(v[6], v[7]));
-        let (e0, e1) = (_mm256_unpacklo_epi64(a0, b0), _mm256_unpackhi_epi64(a0, b0));
-        let (e2, e3) = (_mm256_unpacklo_epi64(a1, b1), _mm256_unpackhi_epi64(a1, b1));
-        let (f0, f1) = (_mm256_unpacklo_epi64(c0, d0), _mm256_unpackhi_epi64(c0, d0));
-        let (f2, f3) = (_mm256_unpacklo_epi64(c1, d1), _mm256_unpackhi_epi64(c1, d1));
-        [
-            _mm256_permute2x128_si256(e0, f0, 0x20),
-            _mm256_permute2x128_si256(e1, f1, 0x20),
-            _mm256_permute2x128_si256(e2, f2, 0x20),
-            _mm256_permute2x128_si256(e3, f3, 0x20),
-            _mm256_permute2x128_si256(e0, f0, 0x31),
-            _mm256_permute2x128_si256(e1, f1, 0x31),
-            _mm256_permute2x128_si256(e2, f2, 0x31),
-            _mm256_permute2x128_si256(e3, f3, 0x31),
-        ]
+        let ([a, b, c, d], [e, f, g, h]) = (four_columns(v, 0), four_columns(v, 1));
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// Four columns: those of the lower halves of `v`, or of the upper ones.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+unsafe fn four_columns(v: &[__m256i; 8], half: usize) -> [__m256i; 4] {
+    let at = v.as_ptr().cast::<__m128i>();
+    // SAFETY: the caller's promise; eight vectors are sixteen halves.
+    unsafe {
+        let mut r = [_mm256_setzero_si256(); 4];
+        for (k, r) in r.iter_mut().enumerate() {
+            // loads join rows k and k + 4, which shuffles would have to bring together at the end
+            let (low, high) = (at.add(2 * k + half).read(), at.add(2 * (k + 4) + half).read());
+            *r = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+        }
+        let [a, b, c, d] = r;
+        let (e0, e1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let (f0, f1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        [_mm256_unpacklo_epi64(e0, f0), _mm256_unpackhi_epi64(e0, f0), _mm256_unpacklo_epi64(e1, f1), _mm256_unpackhi_epi64(e1, f1)]
     }
 }
