@@ -9,21 +9,36 @@ use super::super::Matrix;
 use super::super::kernel::Tile;
 use super::unpack::{Blocks, ROWS, Unpack};
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
 /// Activation rows that share the codes of a block at most.
 pub(super) const SHARE: usize = 4;
+
+/// Blocks of a row of activations that are brought into [`narrow::Places`] once for all weight rows: rows of 10,240.
+const ONCE: usize = 160;
 
 /// # Safety
 /// AVX2, FMA, F16C (and AVX-512 VL with VNNI for `VNNI`); otherwise as a [`super::super::kernel::Kernel`].
 #[inline(always)]
 pub(super) unsafe fn run<F: Unpack, const VNNI: bool>(w: &Matrix, tile: &Tile<'_>) {
+    let blocks = w.cols / F::LEN;
+    let mut places = MaybeUninit::<[narrow::Places; ONCE]>::uninit();
+    let once = F::FOURS && tile.items.len() == 1 && blocks <= ONCE;
+    if once {
+        let codes = tile.acts.codes32(tile.act_rows.get(tile.items.start)).as_ptr().cast::<u8>();
+        for s in 0..blocks {
+            // SAFETY: the activations have the blocks of a row, and so do the places.
+            unsafe { (*places.as_mut_ptr())[s] = narrow::by_places(codes.add(64 * s)) };
+        }
+    }
+    let places = if once { places.as_ptr().cast() } else { std::ptr::null() };
     // a matrix of fewer rows has each of them eight times
     let (step, stride) = if w.rows < ROWS { (1, 0) } else { (ROWS, w.row_bytes) };
     for r in tile.rows.clone().step_by(step) {
         // the last eight rows overlap those before, which is harmless
         let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
         let rows = Blocks { first: w.row(first).as_ptr(), stride };
-        let panel = Panel { rows, next: ROWS * w.row_bytes, blocks: w.cols / F::LEN, first, step, tile };
+        let panel = Panel { rows, next: ROWS * w.row_bytes, blocks, first, step, places, tile };
         let mut i = tile.items.start;
         while i < tile.items.end {
             let left = tile.items.end - i;
@@ -52,6 +67,8 @@ struct Panel<'a> {
     first: usize,
     /// Rows that are different.
     step: usize,
+    /// The only activation row's codes by places, if they have been made.
+    places: *const narrow::Places,
     tile: &'a Tile<'a>,
 }
 

@@ -105,7 +105,7 @@ impl Panel<'_> {
                 self.send_for_all::<F>(s);
                 let mut a = [(zero, zero); T];
                 for t in 0..T {
-                    a[t] = by_places(codes[t].add(64 * s));
+                    a[t] = if T == 1 && !self.places.is_null() { *self.places.add(s) } else { by_places(codes[t].add(64 * s)) };
                 }
                 // pairs of products are at most 2 * 3 * 127: sixteen of them fit 16 bits
                 let mut pairs = [[zero; ROWS]; T];
@@ -140,11 +140,14 @@ impl Panel<'_> {
 }
 
 /// 64 activation codes by their number modulo four: 0 and 2 in the halves of the first vector, 1 and 3 in the second.
+pub(super) type Places = (__m256i, __m256i);
+
+/// The [`Places`] of 64 activation codes.
 ///
 /// # Safety
 /// AVX2; the codes exist.
 #[inline(always)]
-unsafe fn by_places(at: *const u8) -> (__m256i, __m256i) {
+pub(super) unsafe fn by_places(at: *const u8) -> Places {
     // SAFETY: the caller's promise.
     unsafe {
         let four = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
