@@ -132,7 +132,7 @@ fn shape(rng: &mut Rng, dtype: DType, case: u64) -> Shape {
         _ => Shape {
             rows: 1 + rng.below(41),
             cols: if unit == 1 { 1 + rng.below(90) } else { unit * (1 + rng.below(if unit < 256 { 40 } else { 13 })) },
-            n: [1, 2, 3, 4, 5, 6, 7, 8, 9, 33][rng.below(10)],
+            n: [1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 33, 64][rng.below(12)],
             kind,
         },
     }
