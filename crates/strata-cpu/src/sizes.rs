@@ -4,6 +4,7 @@
 use crate::backend::ExpertScratch;
 use crate::qsa::{QsaCache, QsaScratch, QsaShape};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
 use strata_ops::matmul::{Acts, Forms};
@@ -127,7 +128,7 @@ impl Backend for Sizer {
         0
     }
 
-    fn all_finite(&self, _: &Buf, _: usize) -> bool {
+    fn all_finite(&self, _: &Buf, _: Range<usize>) -> bool {
         true
     }
 
@@ -151,20 +152,20 @@ impl Backend for Sizer {
         fn inject_gate(&self, &mut Buf, usize, f32);
         fn hyper_write(&self, &mut Buf, &Buf, &Buf, usize, usize, usize);
         fn silu_mul(&self, &Buf, &Buf, usize, &mut Buf);
-        fn conv_silu(&self, &Buf, usize, usize, &Buf, &Buf, usize, &mut Buf);
-        fn conv_advance(&self, &mut Buf, &Buf, usize, usize);
+        fn conv_silu(&self, &Buf, Range<usize>, usize, &Buf, &Buf, usize, &mut Buf);
+        fn conv_advance(&self, &mut Buf, &Buf, usize, Range<usize>);
         fn gdn_norm(&self, &mut Buf, usize, GdnShape, f32);
         fn gdn_gates(&self, &Buf, &Buf, &Buf, &Buf, usize, &mut Buf, &mut Buf);
-        fn gdn(&self, GdnRows<'_, Sizer>, usize, &mut Buf, bool, &mut Buf);
-        fn gdn_commit(&self, GdnRows<'_, Sizer>, usize, &mut Buf);
+        fn gdn(&self, GdnRows<'_, Sizer>, Range<usize>, &mut Buf, bool, &mut Buf);
+        fn gdn_commit(&self, GdnRows<'_, Sizer>, Range<usize>, &mut Buf);
         fn gdn_gated_norm(&self, &mut Buf, &Buf, &Buf, usize, GdnShape, f32);
         fn ple_gate(&self, &Buf, &Buf, &Buf, usize, usize, usize, &mut Buf);
         fn ple_add(&self, &mut Buf, &Buf, &Buf, usize);
         fn split_gate(&self, &Buf, usize, usize, usize, &mut Buf, &mut Buf);
-        fn rope(&self, &mut Buf, usize, usize, usize, &RopeTable, usize);
+        fn rope(&self, &mut Buf, Range<usize>, usize, usize, &RopeTable, usize);
         fn kv_truncate(&self, &mut (), usize);
-        fn kv_append(&self, &mut (), &Buf, &Buf, &Buf, usize, &Buf, f32, &RopeTable);
-        fn attend(&self, &(), QsaGeometry, &Buf, &Buf, usize, usize, &mut (), &mut Buf);
+        fn kv_append(&self, &mut (), &Buf, &Buf, &Buf, Range<usize>, &Buf, f32, &RopeTable);
+        fn attend(&self, &(), QsaGeometry, &Buf, &Buf, Range<usize>, usize, &mut (), &mut Buf);
         fn gate_output(&self, &mut Buf, &Buf, usize);
         fn route(&self, &Buf, usize, usize, &mut Routes);
         fn experts(&self, &ExpertStacks<DType>, &(), &Routes, usize, &Buf, &Buf, &mut (), &mut Buf);

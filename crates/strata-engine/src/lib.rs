@@ -1,18 +1,26 @@
 //! Sequences, prefill and decode, speculative decoding, sampling.
 //!
-//! An [`Engine`] runs one sequence on a bound model. Output never depends on chunk size, speculation or cache reuse:
-//! each token is drawn from the logits of its position with a generator keyed by seed and position.
+//! A [`Batch`] runs several sequences on a bound model, an [`Engine`] is the batch of one. Output never depends on chunk size,
+//! speculation, cache reuse or on what else is in a step: each token is drawn from the logits of its position with a generator
+//! keyed by seed and position.
 
+mod batch;
 mod draft_length;
 mod engine;
 mod error;
 pub mod evaluate;
 mod options;
 pub mod sampler;
+pub mod scheduler;
 mod score;
+mod slot;
 mod speculate;
+mod step;
 
-pub use engine::{Engine, Stats, Token};
+pub use batch::Batch;
+pub use engine::Engine;
 pub use error::EngineError;
 pub use options::EngineOptions;
 pub use score::{PairRow, score_pair};
+pub use slot::{Stats, Token};
+pub use step::{Event, Work};

@@ -1,6 +1,6 @@
 //! Logits of every position of a text, for evaluations.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, SLOT};
 use crate::error::EngineError;
 use strata_model::Observer;
 use strata_ops::backend::Backend;
@@ -30,20 +30,21 @@ impl<B: Backend> Engine<B> {
         observer: &mut Option<&mut dyn Observer>,
         row: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), EngineError> {
-        let vocab = self.model.config().vocab;
-        let head_rows = self.scratch.limits.head_rows;
-        for (i, part) in tokens.chunks(self.options.chunk).enumerate() {
-            let first = i * self.options.chunk;
+        let batch = &mut self.batch;
+        let vocab = batch.model.config().vocab;
+        let (head_rows, chunk) = (batch.scratch.limits.head_rows, batch.options.chunk);
+        for (i, part) in tokens.chunks(chunk).enumerate() {
+            let first = i * chunk;
             let watching: Option<&mut dyn Observer> = match observer {
                 Some(o) => Some(&mut **o),
                 None => None,
             };
-            self.model.forward(&self.backend, &mut self.seq, &mut self.scratch, part, true, watching)?;
+            batch.run(SLOT, part, watching)?;
             let mut at = from.saturating_sub(first);
             while at < part.len() {
                 let n = head_rows.min(part.len() - at);
-                self.head(at, n)?;
-                for (k, l) in self.logits[..n * vocab].chunks_exact(vocab).enumerate() {
+                batch.head(at..at + n)?;
+                for (k, l) in batch.logits[..n * vocab].chunks_exact(vocab).enumerate() {
                     row(first + at + k, l);
                 }
                 at += n;
@@ -83,6 +84,7 @@ fn try_score_pair<A: Backend, B: Backend>(
     from: usize,
     row: &mut PairRow<'_>,
 ) -> Result<(), EngineError> {
+    let (a, b) = (&mut a.batch, &mut b.batch);
     let (vocab, other) = (a.model.config().vocab, b.model.config().vocab);
     if vocab != other {
         let (expected, found) = (format!("{other} ids, as the base has"), vocab.to_string());
@@ -92,13 +94,13 @@ fn try_score_pair<A: Backend, B: Backend>(
     let head_rows = a.scratch.limits.head_rows.min(b.scratch.limits.head_rows);
     for (i, part) in tokens.chunks(chunk).enumerate() {
         let first = i * chunk;
-        a.model.forward(&a.backend, &mut a.seq, &mut a.scratch, part, true, None)?;
-        b.model.forward(&b.backend, &mut b.seq, &mut b.scratch, part, true, None)?;
+        a.run(SLOT, part, None)?;
+        b.run(SLOT, part, None)?;
         let mut at = from.saturating_sub(first);
         while at < part.len() {
             let n = head_rows.min(part.len() - at);
-            a.head(at, n)?;
-            b.head(at, n)?;
+            a.head(at..at + n)?;
+            b.head(at..at + n)?;
             let rows = a.logits[..n * vocab].chunks_exact(vocab).zip(b.logits[..n * vocab].chunks_exact(vocab));
             rows.enumerate().for_each(|(k, (x, y))| row(first + at + k, x, y));
             at += n;

@@ -1,12 +1,13 @@
-//! Steady-state decode allocates nothing, with and without drafts, whatever the cache kind.
+//! Steady-state decode allocates nothing, with and without drafts, whatever the cache kind; nor do steps of several sequences,
+//! some of which still read their prompts.
 
 mod common;
 
 use common::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
-use strata_engine::EngineOptions;
 use strata_engine::sampler::SamplingParams;
+use strata_engine::{Batch, EngineOptions, Work};
 use strata_model::WeightMode;
 use strata_ops::qsa::kv::KvKind;
 
@@ -40,6 +41,35 @@ static COUNTING: Counting = Counting;
 
 #[test]
 fn decode_allocates_nothing() {
+    one_sequence();
+    several_sequences();
+}
+
+fn several_sequences() {
+    let prompt = Fixture::load("prose1500").ids;
+    for (spec, spec_auto) in [(0, false), (3, false), (3, true)] {
+        let (kv, cpu) = (KvKind::Int8, cpu());
+        let options = EngineOptions { kv, capacity: 2048, chunk: 64, spec, spec_auto, ..Default::default() };
+        let model = model(&cpu, WeightMode::AsStored);
+        let mut b = Batch::new(cpu, model, options, 4).expect("the batch fits");
+        let mut events = Vec::with_capacity(1024);
+        for slot in 0..4 {
+            let len = if slot == 0 { 1400 } else { 20 + 10 * slot };
+            b.begin(slot, &prompt[..len], &greedy()).expect("a prompt");
+        }
+        let work = [(0, 32), (1, 16), (2, 2), (3, 4)].map(|(slot, rows)| Work { slot, rows });
+        let mut step = |n| (0..n).for_each(|_| b.step(&work, &|_, _| false, &mut events).expect("a step runs"));
+        step(30);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        // slot 0 reads its prompt for half of the steps
+        step(24);
+        let found = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(found, 0, "four sequences with {spec} drafts: {found} allocations in 24 steps");
+        assert_eq!(b.unread(0), 0);
+    }
+}
+
+fn one_sequence() {
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(std::hint::black_box(vec![1u8; 100]));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before, "the counter counts");

@@ -5,8 +5,9 @@ mod common;
 
 use common::*;
 use std::collections::HashMap;
+use std::slice::from_mut;
 use strata_engine::EngineOptions;
-use strata_model::{Limits, MtpSequence, Observer, Scratch, Sequence, WeightMode};
+use strata_model::{Limits, MtpSequence, Observer, Scratch, Segment, Sequence, WeightMode};
 use strata_ops::backend::Backend;
 use strata_ops::qsa::kv::KvKind;
 
@@ -187,12 +188,13 @@ fn mtp_rows_equal_the_oracle() {
         let mut s = Scratch::new(&cpu, &m, Limits { rows: n, head_rows: n, capacity: n + 1 }).expect("it fits");
         let mut seq = Sequence::new(&cpu, &m, KvKind::F32, n + 1, 0).expect("it fits");
         let mut mtp = MtpSequence::new(&cpu, &c, KvKind::F32, n + 1, false).expect("it fits");
-        m.forward(&cpu, &mut seq, &mut s, &f.ids, true, None).expect("the prompt runs");
+        let all = [Segment { seq: 0, rows: n, commit: true }];
+        m.forward(&cpu, from_mut(&mut seq), &all, &f.ids, &mut s, None).expect("the prompt runs");
         s.mtp_input_from_residual(&cpu, &c, 0, 0, n);
         let mut next = f.ids[1..].to_vec();
         next.push(f.ints("greedy_ids")[0] as u32);
-        m.mtp_forward(&cpu, &mut mtp, &mut s, &next).expect("the rows run");
-        m.mtp_head(&cpu, &mut s, 0, n).expect("the head runs");
+        m.mtp_forward(&cpu, from_mut(&mut mtp), &all, &next, &mut s).expect("the rows run");
+        m.mtp_head(&cpu, &mut s, 0..n).expect("the head runs");
         let mut logits = vec![0.0; n * c.vocab];
         cpu.read(s.logits(), 0, &mut logits);
         let (values, ids) = (f.floats("mtp_joint_top20_values"), f.ints("mtp_joint_top20_ids"));

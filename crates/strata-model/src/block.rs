@@ -8,6 +8,7 @@ use crate::moe::{Ahead, Moe};
 use crate::observer::Observer;
 use crate::qsa::Qsa;
 use crate::scratch::Scratch;
+use crate::segment::{Part, States, total};
 use crate::storage::StorageError;
 use crate::weights::Binder;
 use strata_ops::backend::Backend;
@@ -32,6 +33,24 @@ pub enum LayerState<B: Backend> {
     Qsa(B::KvCache),
 }
 
+impl<B: Backend> LayerState<B> {
+    pub(crate) fn gdn(&mut self) -> &mut GdnState<B> {
+        match self {
+            LayerState::Gdn(st) => st,
+            LayerState::Qsa(_) => unreachable!("{STATES_MATCH}"),
+        }
+    }
+
+    pub(crate) fn cache(&mut self) -> &mut B::KvCache {
+        match self {
+            LayerState::Qsa(cache) => cache,
+            LayerState::Gdn(_) => unreachable!("{STATES_MATCH}"),
+        }
+    }
+}
+
+const STATES_MATCH: &str = "a sequence's states are made from the same list of layer kinds as the blocks";
+
 impl<B: Backend> Block<B> {
     pub fn bind(w: &Binder<'_, B>, c: &Config, block: usize, kind: LayerKind, dense: bool) -> Result<Self, BindError> {
         Ok(Block {
@@ -45,33 +64,31 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// Carries `n` rows of `s.r`, at positions `first..`, through the layer.
+    /// Carries the rows of `parts` in `s.r` through the layer.
     ///
     /// # Errors
     /// Weights that are used for the first time and are not finite.
     #[allow(clippy::too_many_arguments)]
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         b: &B,
         c: &Config,
         s: &mut Scratch<B>,
-        state: &mut LayerState<B>,
+        states: &mut dyn States<B>,
+        parts: &[Part],
         layer: usize,
-        first: usize,
-        n: usize,
-        commit: bool,
         observer: &mut Option<&mut dyn Observer>,
         ahead: &Ahead<'_, B>,
     ) -> Result<(), StorageError> {
+        let n = total(parts);
         self.attn_hyper.read(b, c, &s.r, n, &mut s.hyper);
-        match (&self.mixer, state) {
-            (Mixer::Gdn(g), LayerState::Gdn(st)) => g.forward(b, c, s, st, n, commit),
-            (Mixer::Qsa(q), LayerState::Qsa(cache)) => q.forward(b, c, s, cache, layer, n, observer),
-            _ => unreachable!("a sequence's states are made from the same list of layer kinds as the blocks"),
+        match &self.mixer {
+            Mixer::Gdn(g) => g.forward(b, c, s, states, parts),
+            Mixer::Qsa(q) => q.forward(b, c, s, states, parts, layer, observer),
         }
         b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
         self.ffn_hyper.read(b, c, &s.r, n, &mut s.hyper);
-        self.moe.forward(b, c, s, layer, first, n, observer, ahead)?;
+        self.moe.forward(b, c, s, parts, layer, observer, ahead)?;
         b.hyper_write(&mut s.r, &s.hyper.inject, &s.block_out, n, c.streams, c.hidden);
         Ok(())
     }

@@ -40,8 +40,10 @@ pub enum ForwardError {
     ContextFull { needed: usize, capacity: usize },
     #[error("a call of {found} rows is more than the {limit} that the working memory was made for")]
     TooManyRows { found: usize, limit: usize },
+    /// `which`: the sequences of a forward pass or the rows of a head call in which it appeared. The others ran as they would
+    /// have without these, whose state is of no use any more.
     #[error("a value that is not finite appeared in {place}")]
-    NotFinite { place: String },
+    NotFinite { place: String, which: Vec<usize> },
     #[error(transparent)]
     Storage(#[from] StorageError),
 }

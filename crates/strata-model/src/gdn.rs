@@ -3,7 +3,9 @@
 use crate::config::Config;
 use crate::error::BindError;
 use crate::scratch::Scratch;
+use crate::segment::{Part, States, total};
 use crate::weights::Binder;
+use std::ops::Range;
 use strata_ops::backend::{Backend, GdnRows, OpError};
 use strata_ops::conv::state_rows;
 
@@ -50,6 +52,15 @@ impl<B: Backend> GdnWork<B> {
         })
     }
 
+    /// Takes over `rows` of `from`.
+    fn keep(&mut self, b: &B, c: &Config, from: &GdnWork<B>, rows: Range<usize>) {
+        let copy = |from: &B::Buf, to: &mut B::Buf, width: usize| b.copy(from, rows.start * width, to, 0, rows.len() * width);
+        copy(&from.u, &mut self.u, c.gdn.conv_dim());
+        copy(&from.qkv, &mut self.qkv, c.gdn.conv_dim());
+        copy(&from.decay, &mut self.decay, c.gdn.value_heads);
+        copy(&from.beta, &mut self.beta, c.gdn.value_heads);
+    }
+
     fn rows<'a>(&'a self, c: &Config) -> GdnRows<'a, B> {
         GdnRows { qkv: &self.qkv, decay: &self.decay, beta: &self.beta, shape: c.gdn }
     }
@@ -68,8 +79,8 @@ impl<B: Backend> GdnState<B> {
     /// Commits the first `n` pending rows.
     pub fn commit(&mut self, b: &B, c: &Config, n: usize) {
         if let Some(p) = &self.pending {
-            b.gdn_commit(p.rows(c), n, &mut self.state);
-            b.conv_advance(&mut self.conv, &p.u, c.gdn.conv_dim(), n);
+            b.gdn_commit(p.rows(c), 0..n, &mut self.state);
+            b.conv_advance(&mut self.conv, &p.u, c.gdn.conv_dim(), 0..n);
         }
     }
 
@@ -97,26 +108,30 @@ impl<B: Backend> Gdn<B> {
         })
     }
 
-    /// The layer's output of `n` rows from `s.hyper.y` into `s.block_out`. Without `commit` the state stays where it
-    /// is and the rows are kept for [`GdnState::commit`].
-    pub fn forward(&self, b: &B, c: &Config, s: &mut Scratch<B>, st: &mut GdnState<B>, n: usize, commit: bool) {
-        let GdnState { conv, state, pending } = st;
-        let work = match pending {
-            Some(p) if !commit => p,
-            _ => &mut s.gdn_work,
-        };
+    /// The layer's output of every row of `parts` from `s.hyper.y` into `s.block_out`. The state of a part that is not
+    /// committed stays where it is and its rows are kept for [`GdnState::commit`].
+    pub(crate) fn forward(&self, b: &B, c: &Config, s: &mut Scratch<B>, states: &mut dyn States<B>, parts: &[Part]) {
+        let (n, work) = (total(parts), &mut s.gdn_work);
         b.prepare(&s.hyper.y, n, &mut s.hidden_acts);
         b.matmul(
             &s.hidden_acts,
             n,
             &mut [(&self.qkv, &mut work.u), (&self.z, &mut s.gdn_z), (&self.alpha, &mut s.gdn_alpha), (&self.beta, &mut s.gdn_beta)],
         );
-        b.conv_silu(&work.u, n, c.gdn.conv_dim(), conv, &self.conv, 1, &mut work.qkv);
+        for p in parts {
+            let conv = &states.of(p.seq).gdn().conv;
+            b.conv_silu(&work.u, p.rows.clone(), c.gdn.conv_dim(), conv, &self.conv, 1, &mut work.qkv);
+        }
         b.gdn_norm(&mut work.qkv, n, c.gdn, c.eps);
         b.gdn_gates(&s.gdn_alpha, &s.gdn_beta, &self.a, &self.dt, n, &mut work.decay, &mut work.beta);
-        b.gdn(work.rows(c), n, state, commit, &mut s.gdn_out);
-        if commit {
-            b.conv_advance(conv, &work.u, c.gdn.conv_dim(), n);
+        for p in parts {
+            let GdnState { conv, state, pending } = states.of(p.seq).gdn();
+            b.gdn(work.rows(c), p.rows.clone(), state, p.commit, &mut s.gdn_out);
+            match pending {
+                _ if p.commit => b.conv_advance(conv, &work.u, c.gdn.conv_dim(), p.rows.clone()),
+                Some(kept) => kept.keep(b, c, work, p.rows.clone()),
+                None => {}
+            }
         }
         b.gdn_gated_norm(&mut s.gdn_out, &s.gdn_z, &self.norm, n, c.gdn, c.eps);
         b.prepare(&s.gdn_out, n, &mut s.inner_acts);

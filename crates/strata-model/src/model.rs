@@ -8,8 +8,9 @@ use crate::moe::Ahead;
 use crate::mtp::Mtp;
 use crate::ngram::{Ngram, NgramHash};
 use crate::observer::Observer;
-use crate::scratch::{Scratch, check_call, check_ids};
-use crate::sequence::Sequence;
+use crate::scratch::Scratch;
+use crate::segment::{Part, Segment, contain, lay_out, positions, total, verdict};
+use crate::sequence::{Layer, Sequence};
 use crate::storage::{ExpertWatch, Mapped, Storage};
 use crate::weights::{Binder, WeightMode};
 use std::sync::Arc;
@@ -101,97 +102,129 @@ impl<B: Backend> Model<B> {
         std::iter::once(&self.output).chain(self.mtp.as_ref().and_then(|m| m.head.as_ref())).collect()
     }
 
-    /// Runs `tokens` after the committed ones of `seq`; their wide residuals are left in [`Scratch::residual`].
+    /// Runs the tokens of several sequences, each after the committed ones of its own: `tokens` holds those of the first segment,
+    /// then those of the second and so on. Their wide residuals are left in [`Scratch::residual`], in the same order. A
+    /// sequence's rows have the same bits whatever runs beside them.
     ///
-    /// With `commit` the sequence moves past them; without, they stay pending until [`Sequence::commit`], and a second
-    /// call before that is an error of the caller.
+    /// A committed segment moves its sequence past its tokens; the others stay pending until [`Sequence::commit`], and a second
+    /// call for such a sequence before that is an error of the caller.
+    ///
+    /// # Errors
+    /// A call that does not fit, after which nothing has changed; a weight that cannot be read, after which no sequence of the call
+    /// is of use; or [`ForwardError::NotFinite`], which names the sequences that are of no use, while the others have run.
     ///
     /// # Panics
-    /// If rows are pending already, or more rows than the sequence's window are run without commit.
+    /// If a sequence has rows pending already or more than its window are run without commit, if the segments' rows are not those
+    /// of `tokens`, a segment is empty or a sequence has two.
     pub fn forward(
         &self,
         b: &B,
-        seq: &mut Sequence<B>,
-        s: &mut Scratch<B>,
+        seqs: &mut [Sequence<B>],
+        segments: &[Segment],
         tokens: &[u32],
-        commit: bool,
+        s: &mut Scratch<B>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<(), ForwardError> {
+        for g in segments {
+            let seq = &seqs[g.seq];
+            assert!(seq.pending.is_empty(), "rows are pending");
+            assert!(g.commit || g.rows <= seq.window, "{} rows without commit, the window is {}", g.rows, seq.window);
+        }
+        let mut parts = std::mem::take(&mut s.parts);
+        let r = lay_out(&mut parts, &s.limits, &self.config, segments, tokens, 0, |i| (seqs[i].len, seqs[i].capacity))
+            .and_then(|()| self.rows(b, seqs, &mut parts, tokens, s, observer));
+        s.parts = parts;
+        r
+    }
+
+    fn rows(
+        &self,
+        b: &B,
+        seqs: &mut [Sequence<B>],
+        parts: &mut [Part],
+        tokens: &[u32],
+        s: &mut Scratch<B>,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<(), ForwardError> {
-        let c = &self.config;
-        let (n, first) = (tokens.len(), seq.len);
-        assert!(seq.pending.is_empty(), "rows are pending");
-        assert!(commit || n <= seq.window, "{n} rows without commit, the window is {}", seq.window);
-        check_call(&s.limits, first, n)?;
-        if first + n > seq.capacity {
-            return Err(ForwardError::ContextFull { needed: first + n, capacity: seq.capacity });
-        }
-        check_ids(c, first, tokens)?;
-        s.rope.grow(first + n);
-
+        let (c, n) = (&self.config, total(parts));
+        s.rope.grow(parts.iter().map(|p| p.first + p.rows.len()).max().unwrap_or(0));
         for (id, t) in s.row_ids.iter_mut().zip(tokens) {
             *id = u64::from(*t);
         }
         b.gather(&self.embedding, &s.row_ids[..n], &mut s.embedding);
         b.spread(&s.embedding, n, c.streams, c.hidden, &mut s.r);
         if let (Some(g), Some(x), Some(p)) = (&self.ngram, &mut s.ngram, &c.ngram) {
-            ngram_rows(&g.hash, &seq.tail, tokens, p.heads(), &mut x.rows);
-            g.request(&x.rows[..n * p.heads()]);
+            let heads = p.heads();
+            for part in parts.iter() {
+                let rows = &mut x.rows[part.rows.start * heads..part.rows.end * heads];
+                ngram_rows(&g.hash, &seqs[part.seq].tail, &tokens[part.rows.clone()], heads, rows);
+            }
+            g.request(&x.rows[..n * heads]);
             if let Some(o) = &mut observer {
-                x.rows.chunks_exact(p.heads()).take(n).enumerate().for_each(|(i, r)| o.ngram_rows(first + i, r));
+                positions(parts).for_each(|(row, position)| o.ngram_rows(position, &x.rows[row * heads..(row + 1) * heads]));
             }
         }
+        let mut bad = None;
         for (i, block) in self.blocks.iter().enumerate() {
-            if let (Some(g), Some(p), Some(st)) = (&self.ngram, &c.ngram, &mut seq.ngram)
+            if let (Some(g), Some(p)) = (&self.ngram, &c.ngram)
                 && p.layer == i
             {
-                g.forward(b, c, p, s, st, n, commit)?;
+                g.forward(b, c, p, s, seqs, parts)?;
             }
             let ahead = Ahead { watch: self.watch.as_deref(), next: self.blocks.get(i + 1).map(|x| &x.moe.router) };
-            block.forward(b, c, s, &mut seq.layers[i], i, first, n, commit, &mut observer, &ahead)?;
+            block.forward(b, c, s, &mut Layer { seqs, index: i }, parts, i, &mut observer, &ahead)?;
             if let Some(o) = &mut observer {
                 let mut wide = vec![0.0; n * c.wide()];
                 b.read(&s.r, 0, &mut wide);
-                wide.chunks_exact(c.wide()).enumerate().for_each(|(row, r)| o.residual(i, first + row, r));
+                positions(parts).zip(wide.chunks_exact(c.wide())).for_each(|((_, position), r)| o.residual(i, position, r));
             }
-            if !b.all_finite(&s.r, n * c.wide()) {
-                return Err(ForwardError::NotFinite { place: format!("the residual after layer {i}") });
+            if contain(b, &mut s.r, c.wide(), parts) {
+                bad.get_or_insert_with(|| format!("the residual after layer {i}"));
             }
         }
-        if commit {
-            for t in tokens {
-                seq.remember(*t, c);
+        for p in parts.iter() {
+            let (seq, tokens) = (&mut seqs[p.seq], &tokens[p.rows.clone()]);
+            if p.commit {
+                for t in tokens {
+                    seq.remember(*t, c);
+                }
+                seq.len += tokens.len();
+            } else {
+                seq.pending.extend_from_slice(tokens);
             }
-            seq.len += n;
-        } else {
-            seq.pending.extend_from_slice(tokens);
         }
-        Ok(())
+        verdict(parts, bad)
     }
 
-    /// Logits of `n` rows of the residual from `row` on, into [`Scratch::logits`].
-    pub fn head(&self, b: &B, s: &mut Scratch<B>, row: usize, n: usize) -> Result<(), ForwardError> {
-        self.head_with(b, s, row, n, &self.final_mixer, &self.output)
+    /// Logits of `rows` of the residual, in that order, into [`Scratch::logits`].
+    ///
+    /// # Errors
+    /// More rows than the working memory was made for, or [`ForwardError::NotFinite`], which names the rows; the others are good.
+    pub fn head(&self, b: &B, s: &mut Scratch<B>, rows: impl ExactSizeIterator<Item = usize>) -> Result<(), ForwardError> {
+        self.head_with(b, s, rows, &self.final_mixer, &self.output)
     }
 
     pub(crate) fn head_with(
         &self,
         b: &B,
         s: &mut Scratch<B>,
-        row: usize,
-        n: usize,
+        rows: impl ExactSizeIterator<Item = usize>,
         mixer: &Hyper<B>,
         output: &B::Matrix,
     ) -> Result<(), ForwardError> {
-        let c = &self.config;
+        let (c, n) = (&self.config, rows.len());
         if n > s.limits.head_rows {
             return Err(ForwardError::TooManyRows { found: n, limit: s.limits.head_rows });
         }
-        b.copy(&s.r, row * c.wide(), &mut s.head_r, 0, n * c.wide());
+        for (to, row) in rows.enumerate() {
+            b.copy(&s.r, row * c.wide(), &mut s.head_r, to * c.wide(), c.wide());
+        }
         mixer.read(b, c, &s.head_r, n, &mut s.head_hyper);
         b.prepare(&s.head_hyper.y, n, &mut s.head_acts);
         b.matmul(&s.head_acts, n, &mut [(output, &mut s.logits)]);
-        if !b.all_finite(&s.logits, n * c.vocab) {
-            return Err(ForwardError::NotFinite { place: "the logits".into() });
+        if !b.all_finite(&s.logits, 0..n * c.vocab) {
+            let which = (0..n).filter(|i| !b.all_finite(&s.logits, i * c.vocab..(i + 1) * c.vocab)).collect();
+            return Err(ForwardError::NotFinite { place: "the logits".into(), which });
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::error::BindError;
 use crate::observer::Observer;
 use crate::scratch::Scratch;
+use crate::segment::{Part, positions, total};
 use crate::storage::{ExpertWatch, StorageError};
 use crate::unseen::{Stack, Unseen};
 use crate::weights::Binder;
@@ -54,22 +55,22 @@ impl<B: Backend> Moe<B> {
         })
     }
 
-    /// `s.hyper.y` to `s.block_out`, `n` rows; row i is at position `first + i` (for the observer).
+    /// `s.hyper.y` to `s.block_out`, the rows of `parts`.
     ///
     /// # Errors
     /// An expert that is used for the first time holds a scale that is not finite.
     #[allow(clippy::too_many_arguments)]
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         b: &B,
         c: &Config,
         s: &mut Scratch<B>,
+        parts: &[Part],
         layer: usize,
-        first: usize,
-        n: usize,
         observer: &mut Option<&mut dyn Observer>,
         ahead: &Ahead<'_, B>,
     ) -> Result<(), StorageError> {
+        let n = total(parts);
         b.prepare(&s.hyper.y, n, &mut s.hidden_acts);
         b.matmul(
             &s.hidden_acts,
@@ -86,9 +87,9 @@ impl<B: Backend> Moe<B> {
             let mut logits = vec![0.0; n * c.experts];
             b.read(&s.router_logits, 0, &mut logits);
             let k = s.routes.ranks;
-            for (row, l) in logits.chunks_exact(c.experts).enumerate() {
+            for ((row, position), l) in positions(parts).zip(logits.chunks_exact(c.experts)) {
                 let at = row * k..(row + 1) * k;
-                o.experts(layer, first + row, l, &s.routes.ids[at.clone()], &s.routes.weights[at]);
+                o.experts(layer, position, l, &s.routes.ids[at.clone()], &s.routes.weights[at]);
             }
         }
         let ids = &s.routes.ids[..n * s.routes.ranks];

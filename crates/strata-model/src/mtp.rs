@@ -6,8 +6,9 @@ use crate::error::{BindError, ForwardError};
 use crate::hyper::Hyper;
 use crate::model::Model;
 use crate::moe::Ahead;
-use crate::scratch::{Scratch, check_call, check_ids};
-use crate::sequence::MtpSequence;
+use crate::scratch::Scratch;
+use crate::segment::{Part, Segment, contain, lay_out, total, verdict};
+use crate::sequence::{MtpLayer, MtpSequence};
 use crate::weights::Binder;
 use strata_ops::backend::Backend;
 
@@ -50,17 +51,42 @@ impl<B: Backend> Mtp<B> {
 
 impl<B: Backend> Model<B> {
     /// Runs rows of the MTP block. Row i continues the residual in row i of the scratch's MTP input (see
-    /// [`Scratch::mtp_input`]) with `next[i]`, the token after it, and is appended to the block's cache; its own wide
-    /// residual is left in [`Scratch::residual`].
-    pub fn mtp_forward(&self, b: &B, seq: &mut MtpSequence<B>, s: &mut Scratch<B>, next: &[u32]) -> Result<(), ForwardError> {
-        let c = self.config();
-        let (Some(m), n) = (&self.mtp, next.len()) else {
-            return Ok(());
-        };
-        let first = seq.len(b);
-        check_call(&s.limits, first, n)?;
-        check_ids(c, first + 1, next)?;
-        s.rope.grow(first + n);
+    /// [`Scratch::mtp_input`]) with `next[i]`, the token after it, and is appended to the cache of its segment's sequence (the
+    /// block's rows are always committed); its own wide residual is left in [`Scratch::residual`].
+    ///
+    /// # Errors
+    /// As [`Model::forward`].
+    ///
+    /// # Panics
+    /// As [`Model::forward`].
+    pub fn mtp_forward(
+        &self,
+        b: &B,
+        seqs: &mut [MtpSequence<B>],
+        segments: &[Segment],
+        next: &[u32],
+        s: &mut Scratch<B>,
+    ) -> Result<(), ForwardError> {
+        let Some(m) = &self.mtp else { return Ok(()) };
+        let mut parts = std::mem::take(&mut s.parts);
+        let capacity = s.limits.capacity;
+        let r = lay_out(&mut parts, &s.limits, self.config(), segments, next, 1, |i| (seqs[i].len(b), capacity))
+            .and_then(|()| self.mtp_rows(b, m, seqs, &mut parts, next, s));
+        s.parts = parts;
+        r
+    }
+
+    fn mtp_rows(
+        &self,
+        b: &B,
+        m: &Mtp<B>,
+        seqs: &mut [MtpSequence<B>],
+        parts: &mut [Part],
+        next: &[u32],
+        s: &mut Scratch<B>,
+    ) -> Result<(), ForwardError> {
+        let (c, n) = (self.config(), total(parts));
+        s.rope.grow(parts.iter().map(|p| p.first + p.rows.len()).max().unwrap_or(0));
         for (id, t) in s.row_ids.iter_mut().zip(next) {
             *id = u64::from(*t);
         }
@@ -73,17 +99,18 @@ impl<B: Backend> Model<B> {
             b.matmul(&x.joined_acts, n * c.streams, &mut [(&m.project, &mut s.r)]);
         }
         let ahead = Ahead { watch: self.watch.as_deref(), next: None };
-        m.block.forward(b, c, s, &mut seq.state, c.layers.len(), first, n, true, &mut None, &ahead)?;
-        if !b.all_finite(&s.r, n * c.wide()) {
-            return Err(ForwardError::NotFinite { place: "the MTP block".into() });
-        }
-        Ok(())
+        m.block.forward(b, c, s, &mut MtpLayer(seqs), parts, c.layers.len(), &mut None, &ahead)?;
+        let bad = contain(b, &mut s.r, c.wide(), parts);
+        verdict(parts, bad.then(|| "the MTP block".into()))
     }
 
-    /// Logits of `n` rows of the residual from `row` on, by the MTP block's mixer, into [`Scratch::logits`].
-    pub fn mtp_head(&self, b: &B, s: &mut Scratch<B>, row: usize, n: usize) -> Result<(), ForwardError> {
+    /// Logits of `rows` of the residual, by the MTP block's mixer, into [`Scratch::logits`].
+    ///
+    /// # Errors
+    /// As [`Model::head`].
+    pub fn mtp_head(&self, b: &B, s: &mut Scratch<B>, rows: impl ExactSizeIterator<Item = usize>) -> Result<(), ForwardError> {
         match &self.mtp {
-            Some(m) => self.head_with(b, s, row, n, &m.mixer, m.head.as_ref().unwrap_or(&self.output)),
+            Some(m) => self.head_with(b, s, rows, &m.mixer, m.head.as_ref().unwrap_or(&self.output)),
             None => Ok(()),
         }
     }

@@ -3,6 +3,8 @@
 use crate::config::{Config, NgramConfig};
 use crate::error::BindError;
 use crate::scratch::Scratch;
+use crate::segment::{Part, total};
+use crate::sequence::Sequence;
 use crate::storage::{RowReader, StorageError};
 use crate::weights::Binder;
 use std::sync::{Mutex, PoisonError};
@@ -80,7 +82,7 @@ impl<B: Backend> NgramState<B> {
     /// Commits the first `n` pending rows.
     pub fn commit(&mut self, b: &B, c: &Config, n: usize) {
         if let Some(p) = &self.pending {
-            b.conv_advance(&mut self.conv, p, c.wide(), n);
+            b.conv_advance(&mut self.conv, p, c.wide(), 0..n);
         }
     }
 
@@ -159,27 +161,21 @@ impl<B: Backend> Ngram<B> {
         }
     }
 
-    /// Adds the module's output to the residual `s.r`, `n` rows, whose table rows are in `s.ngram`.
+    /// Adds the module's output to the rows of `parts` in the residual `s.r`, whose table rows are in `s.ngram`.
     ///
     /// # Errors
     /// A table row that cannot be read or is not finite.
-    #[allow(clippy::too_many_arguments)]
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         b: &B,
         c: &Config,
         p: &NgramConfig,
         s: &mut Scratch<B>,
-        st: &mut NgramState<B>,
-        n: usize,
-        commit: bool,
+        seqs: &mut [Sequence<B>],
+        parts: &[Part],
     ) -> Result<(), StorageError> {
         let Some(g) = &mut s.ngram else { return Ok(()) };
-        let NgramState { conv, pending } = st;
-        let normed = match pending {
-            Some(x) if !commit => x,
-            _ => &mut g.normed,
-        };
+        let n = total(parts);
         let rows = &g.rows[..n * p.heads()];
         match &self.table {
             Rows::Bound(table) => b.gather(table, rows, &mut g.embedding),
@@ -197,10 +193,15 @@ impl<B: Backend> Ngram<B> {
         b.rms_norm(&g.key, n * c.streams, c.hidden, &self.norm_key, c.eps, &mut g.key_normed);
         b.rms_norm(&s.r, n * c.streams, c.hidden, &self.norm_query, c.eps, &mut g.query);
         b.ple_gate(&g.key_normed, &g.query, &g.value, n, c.streams, c.hidden, &mut g.gated);
-        b.rms_norm(&g.gated, n * c.streams, c.hidden, &self.norm_conv, c.eps, normed);
-        b.conv_silu(normed, n, c.wide(), conv, &self.conv, p.ngram_size, &mut g.conv);
-        if commit {
-            b.conv_advance(conv, normed, c.wide(), n);
+        b.rms_norm(&g.gated, n * c.streams, c.hidden, &self.norm_conv, c.eps, &mut g.normed);
+        for part in parts {
+            let Some(NgramState { conv, pending }) = &mut seqs[part.seq].ngram else { continue };
+            b.conv_silu(&g.normed, part.rows.clone(), c.wide(), conv, &self.conv, p.ngram_size, &mut g.conv);
+            match pending {
+                _ if part.commit => b.conv_advance(conv, &g.normed, c.wide(), part.rows.clone()),
+                Some(kept) => b.copy(&g.normed, part.rows.start * c.wide(), kept, 0, part.rows.len() * c.wide()),
+                None => {}
+            }
         }
         b.ple_add(&mut s.r, &g.gated, &g.conv, n * c.wide());
         Ok(())

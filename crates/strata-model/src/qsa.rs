@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::error::BindError;
 use crate::observer::Observer;
 use crate::scratch::Scratch;
+use crate::segment::{Part, States, total};
 use crate::weights::Binder;
 use strata_ops::backend::{Backend, QsaGeometry};
 
@@ -41,20 +42,20 @@ impl<B: Backend> Qsa<B> {
         })
     }
 
-    /// Appends `n` rows to the cache and attends from them: `s.hyper.y` to `s.block_out`.
+    /// Appends the rows of `parts` to their caches and attends from them: `s.hyper.y` to `s.block_out`.
     #[allow(clippy::too_many_arguments)]
-    pub fn forward(
+    pub(crate) fn forward(
         &self,
         b: &B,
         c: &Config,
         s: &mut Scratch<B>,
-        cache: &mut B::KvCache,
+        states: &mut dyn States<B>,
+        parts: &[Part],
         layer: usize,
-        n: usize,
         observer: &mut Option<&mut dyn Observer>,
     ) {
         let g = &self.geometry;
-        let first = b.kv_len(cache);
+        let n = total(parts);
         b.prepare(&s.hyper.y, n, &mut s.hidden_acts);
         b.matmul(
             &s.hidden_acts,
@@ -69,17 +70,21 @@ impl<B: Backend> Qsa<B> {
         );
         b.split_gate(&s.attn_qg, n, g.heads, g.head_dim, &mut s.attn_q_raw, &mut s.attn_gate);
         b.rms_norm(&s.attn_q_raw, n * g.heads, g.head_dim, &self.q_norm, c.eps, &mut s.attn_q);
-        b.rope(&mut s.attn_q, n, g.heads, g.head_dim, &s.rope, first);
         b.rms_norm(&s.attn_k, n * g.kv_heads, g.head_dim, &self.k_norm, c.eps, &mut s.attn_k_normed);
-        b.rope(&mut s.attn_k_normed, n, g.kv_heads, g.head_dim, &s.rope, first);
         b.rms_norm(&s.index_q, n * g.index_heads, g.index_dim, &self.index_q_norm, c.eps, &mut s.index_q_normed);
-        b.rope(&mut s.index_q_normed, n, g.index_heads, g.index_dim, &s.rope, first);
-        b.kv_append(cache, &s.attn_k_normed, &s.attn_v, &s.index_k, n, &self.index_k_norm, c.eps, &s.rope);
-        b.attend(cache, *g, &s.attn_q, &s.index_q_normed, first, n, &mut s.attn_scratch, &mut s.attn_out);
-        if let Some(o) = observer {
-            for row in 0..n {
-                if let Some((blocks, scores)) = b.selected_blocks(cache, *g, &s.index_q_normed, row, first + row) {
-                    o.selection(layer, first + row, &blocks, &scores);
+        for p in parts {
+            let (cache, rows, first) = (states.of(p.seq).cache(), || p.rows.clone(), p.first);
+            b.rope(&mut s.attn_q, rows(), g.heads, g.head_dim, &s.rope, first);
+            b.rope(&mut s.attn_k_normed, rows(), g.kv_heads, g.head_dim, &s.rope, first);
+            b.rope(&mut s.index_q_normed, rows(), g.index_heads, g.index_dim, &s.rope, first);
+            b.kv_append(cache, &s.attn_k_normed, &s.attn_v, &s.index_k, rows(), &self.index_k_norm, c.eps, &s.rope);
+            b.attend(cache, *g, &s.attn_q, &s.index_q_normed, rows(), first, &mut s.attn_scratch, &mut s.attn_out);
+            if let Some(o) = observer {
+                for row in rows() {
+                    let position = first + row - p.rows.start;
+                    if let Some((blocks, scores)) = b.selected_blocks(cache, *g, &s.index_q_normed, row, position) {
+                        o.selection(layer, position, &blocks, &scores);
+                    }
                 }
             }
         }

@@ -1,11 +1,11 @@
 //! Working memory of forward passes: made once, used for every call.
 
 use crate::block::{Block, Mixer};
-use crate::config::Config;
 use crate::gdn::GdnWork;
 use crate::hyper::{Hyper, HyperScratch};
 use crate::model::Model;
 use crate::ngram::NgramScratch;
+use crate::segment::Part;
 use strata_ops::backend::{Backend, OpError, Routes};
 use strata_ops::rope::RopeTable;
 
@@ -23,6 +23,8 @@ pub struct Limits {
 /// The buffers between the ops of a forward pass. Fields are named for what they hold; all are `[rows, ...]`.
 pub struct Scratch<B: Backend> {
     pub limits: Limits,
+    /// Where the rows of the call's segments lie.
+    pub(crate) parts: Vec<Part>,
     pub(crate) rope: RopeTable,
     /// The wide residual, `[rows, streams, hidden]`.
     pub(crate) r: B::Buf,
@@ -113,6 +115,7 @@ impl<B: Backend> Scratch<B> {
         let stacks = &blocks[0].moe.stacks;
         Ok(Scratch {
             limits,
+            parts: Vec::with_capacity(rows),
             rope: RopeTable::growing(limits.capacity, c.rope_dims, c.rope_theta, c.rope_scaling).map_err(too_long)?,
             r: buf(c.wide(), "residual")?,
             embedding: buf(c.hidden, "embeddings")?,
@@ -173,11 +176,13 @@ impl<B: Backend> Scratch<B> {
     /// Bytes of host memory beside the buffers of the backend, once the whole context is in use.
     pub fn host_bytes(&self) -> u64 {
         let rope = 4 * self.rope.dims() * self.limits.capacity;
-        let rows = 8 * self.row_ids.capacity() + 8 * (self.routes.ids.capacity() + self.guess.ids.capacity());
+        let rows = size_of::<Part>() * self.parts.capacity()
+            + 8 * self.row_ids.capacity()
+            + 8 * (self.routes.ids.capacity() + self.guess.ids.capacity());
         (rope + rows) as u64 + self.ngram.as_ref().map_or(0, NgramScratch::host_bytes)
     }
 
-    /// The wide residual of the last forward call.
+    /// The wide residual of the last forward call, of all its rows.
     pub fn residual(&self) -> &B::Buf {
         &self.r
     }
@@ -185,25 +190,5 @@ impl<B: Backend> Scratch<B> {
     /// The logits of the last call of the head.
     pub fn logits(&self) -> &B::Buf {
         &self.logits
-    }
-}
-
-/// Checks rows and capacity of a call.
-pub(crate) fn check_call(c: &Limits, first: usize, n: usize) -> Result<(), crate::error::ForwardError> {
-    use crate::error::ForwardError;
-    if n > c.rows {
-        return Err(ForwardError::TooManyRows { found: n, limit: c.rows });
-    }
-    if first + n > c.capacity {
-        return Err(ForwardError::ContextFull { needed: first + n, capacity: c.capacity });
-    }
-    Ok(())
-}
-
-/// Ids in range.
-pub(crate) fn check_ids(c: &Config, first: usize, tokens: &[u32]) -> Result<(), crate::error::ForwardError> {
-    match tokens.iter().position(|t| *t as usize >= c.vocab) {
-        Some(i) => Err(crate::error::ForwardError::TokenOutOfRange { id: tokens[i], position: first + i, vocab: c.vocab }),
-        None => Ok(()),
     }
 }

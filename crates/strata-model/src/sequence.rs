@@ -5,6 +5,7 @@ use crate::config::{Config, LayerKind};
 use crate::gdn::GdnState;
 use crate::model::Model;
 use crate::ngram::NgramState;
+use crate::segment::States;
 use strata_ops::backend::{Backend, OpError};
 use strata_ops::qsa::kv::KvKind;
 
@@ -112,6 +113,27 @@ impl<B: Backend> Sequence<B> {
     }
 }
 
+/// The states of one layer of the trunk.
+pub(crate) struct Layer<'a, B: Backend> {
+    pub seqs: &'a mut [Sequence<B>],
+    pub index: usize,
+}
+
+impl<B: Backend> States<B> for Layer<'_, B> {
+    fn of(&mut self, seq: usize) -> &mut LayerState<B> {
+        &mut self.seqs[seq].layers[self.index]
+    }
+}
+
+/// The states of the MTP block.
+pub(crate) struct MtpLayer<'a, B: Backend>(pub &'a mut [MtpSequence<B>]);
+
+impl<B: Backend> States<B> for MtpLayer<'_, B> {
+    fn of(&mut self, seq: usize) -> &mut LayerState<B> {
+        &mut self.0[seq].state
+    }
+}
+
 /// One sequence on the MTP block: only its attention cache.
 pub struct MtpSequence<B: Backend> {
     pub(crate) state: LayerState<B>,
@@ -137,8 +159,6 @@ impl<B: Backend> MtpSequence<B> {
 
     /// Drops the rows from `len` on.
     pub fn truncate(&mut self, b: &B, len: usize) {
-        if let LayerState::Qsa(cache) = &mut self.state {
-            b.kv_truncate(cache, len);
-        }
+        b.kv_truncate(self.state.cache(), len);
     }
 }

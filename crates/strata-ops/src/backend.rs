@@ -3,6 +3,9 @@
 //! Shapes are `[rows, ...]`, row after row; `n` is the number of rows in use of a buffer that may hold more. An op
 //! never allocates and never fails on data: sizes are checked when weights are bound and buffers made. Every
 //! backend gives the bits of the scalar definitions in this crate, whatever the number of rows in a call.
+//!
+//! Rows of several sequences may lie one after another. Ops that look at a sequence's state take one sequence's `rows`, a
+//! range of the rows in the buffers; all others take the first `n` rows, whosever they are.
 
 // an op names every buffer and size it works on
 #![allow(clippy::too_many_arguments)]
@@ -10,6 +13,7 @@
 use crate::qsa::kv::KvKind;
 use crate::rope::RopeTable;
 use bytes::Bytes;
+use std::ops::Range;
 use strata_quant::DType;
 use thiserror::Error;
 
@@ -39,7 +43,7 @@ pub struct QsaGeometry {
     pub dense: bool,
 }
 
-/// The inputs of [`Backend::gdn`] and [`Backend::gdn_commit`]: one layer's rows.
+/// The inputs of [`Backend::gdn`] and [`Backend::gdn_commit`]: one layer's rows, of one or more sequences.
 pub struct GdnRows<'a, B: Backend> {
     /// `[n, 2 * key_heads * key_dim + value_heads * value_dim]`: queries, keys (both normalised), values.
     pub qkv: &'a B::Buf,
@@ -124,8 +128,8 @@ pub trait Backend: Sized + Send + Sync {
     fn write(&self, buf: &mut Self::Buf, at: usize, data: &[f32]);
     fn read(&self, buf: &Self::Buf, at: usize, out: &mut [f32]);
     fn copy(&self, from: &Self::Buf, from_at: usize, to: &mut Self::Buf, to_at: usize, len: usize);
-    /// True if the first `len` values are all finite.
-    fn all_finite(&self, buf: &Self::Buf, len: usize) -> bool;
+    /// True if these values are all finite.
+    fn all_finite(&self, buf: &Self::Buf, values: Range<usize>) -> bool;
 
     // weights
     fn matrix(&self, dtype: DType, rows: usize, cols: usize, bytes: Bytes, what: &str) -> Result<Self::Matrix, OpError>;
@@ -164,10 +168,20 @@ pub trait Backend: Sized + Send + Sync {
     fn hyper_write(&self, r: &mut Self::Buf, inject: &Self::Buf, o: &Self::Buf, n: usize, streams: usize, hidden: usize);
     /// [`crate::moe::silu_mul`] on the first `len` values.
     fn silu_mul(&self, gate: &Self::Buf, up: &Self::Buf, len: usize, h: &mut Self::Buf);
-    /// [`crate::conv::conv_silu_row`] for `n` rows of `channels`; the state is read, not advanced.
-    fn conv_silu(&self, x: &Self::Buf, n: usize, channels: usize, state: &Self::Buf, w: &Self::Buf, dilation: usize, out: &mut Self::Buf);
-    /// [`crate::conv::advance_state`].
-    fn conv_advance(&self, state: &mut Self::Buf, x: &Self::Buf, channels: usize, n: usize);
+    /// [`crate::conv::conv_silu_row`] for `rows` of `x` and `out`, each of `channels`; the state, that of the rows before
+    /// `rows.start`, is read, not advanced.
+    fn conv_silu(
+        &self,
+        x: &Self::Buf,
+        rows: Range<usize>,
+        channels: usize,
+        state: &Self::Buf,
+        w: &Self::Buf,
+        dilation: usize,
+        out: &mut Self::Buf,
+    );
+    /// [`crate::conv::advance_state`] past `rows` of `x`.
+    fn conv_advance(&self, state: &mut Self::Buf, x: &Self::Buf, channels: usize, rows: Range<usize>);
 
     // gated DeltaNet
     /// Normalises the query (scaled by `key_dim^-0.5`) and key heads of `n` rows in place, eps on the sum.
@@ -183,10 +197,10 @@ pub trait Backend: Sized + Send + Sync {
         decay: &mut Self::Buf,
         beta: &mut Self::Buf,
     );
-    /// Outputs of `n` rows from `state`; the state moves past them only if `commit`.
-    fn gdn(&self, rows: GdnRows<'_, Self>, n: usize, state: &mut Self::Buf, commit: bool, out: &mut Self::Buf);
-    /// Moves the state past `n` rows whose outputs are known.
-    fn gdn_commit(&self, rows: GdnRows<'_, Self>, n: usize, state: &mut Self::Buf);
+    /// Outputs of `rows` from `state`; the state moves past them only if `commit`.
+    fn gdn(&self, inputs: GdnRows<'_, Self>, rows: Range<usize>, state: &mut Self::Buf, commit: bool, out: &mut Self::Buf);
+    /// Moves the state past `rows`, whose outputs are known.
+    fn gdn_commit(&self, inputs: GdnRows<'_, Self>, rows: Range<usize>, state: &mut Self::Buf);
     /// [`crate::gdn::gated_norm`] of every head of `n` rows.
     fn gdn_gated_norm(&self, o: &mut Self::Buf, z: &Self::Buf, gain: &Self::Buf, n: usize, shape: GdnShape, eps: f32);
 
@@ -199,15 +213,15 @@ pub trait Backend: Sized + Send + Sync {
     // attention
     /// Takes rows of `[heads, 2, head_dim]` apart into queries and gates, each `[n, heads, head_dim]`.
     fn split_gate(&self, qg: &Self::Buf, n: usize, heads: usize, head_dim: usize, q: &mut Self::Buf, gate: &mut Self::Buf);
-    /// Rotates `heads` heads of `width` in each of `n` rows; row i is at position `first + i`.
-    fn rope(&self, x: &mut Self::Buf, n: usize, heads: usize, width: usize, table: &RopeTable, first: usize);
+    /// Rotates `heads` heads of `width` in each of `rows`, at positions `first..`.
+    fn rope(&self, x: &mut Self::Buf, rows: Range<usize>, heads: usize, width: usize, table: &RopeTable, first: usize);
     /// A cache of `capacity` cells.
     fn kv_cache(&self, geometry: QsaGeometry, kind: KvKind, capacity: usize) -> Result<Self::KvCache, OpError>;
     /// Cells in the cache.
     fn kv_len(&self, cache: &Self::KvCache) -> usize;
     /// Drops the cells from `len` on.
     fn kv_truncate(&self, cache: &mut Self::KvCache, len: usize);
-    /// Appends `n` cells: normalised and rotated keys and values `[n, kv_heads, head_dim]`, raw index keys
+    /// Appends a cell for each of `rows`: normalised and rotated keys and values `[n, kv_heads, head_dim]`, raw index keys
     /// `[n, index_dim]`; blocks that become complete get their pooled key.
     fn kv_append(
         &self,
@@ -215,13 +229,13 @@ pub trait Backend: Sized + Send + Sync {
         k: &Self::Buf,
         v: &Self::Buf,
         index_k: &Self::Buf,
-        n: usize,
+        rows: Range<usize>,
         index_gain: &Self::Buf,
         eps: f32,
         rope: &RopeTable,
     );
     fn attn_scratch(&self, geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<Self::AttnScratch, OpError>;
-    /// Attention of `n` queries at positions `first..` (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads,
+    /// Attention of the queries in `rows`, at positions `first..` (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads,
     /// index_dim]`, both normalised and rotated) over the cells at or before their own.
     fn attend(
         &self,
@@ -229,8 +243,8 @@ pub trait Backend: Sized + Send + Sync {
         geometry: QsaGeometry,
         q: &Self::Buf,
         iq: &Self::Buf,
+        rows: Range<usize>,
         first: usize,
-        n: usize,
         scratch: &mut Self::AttnScratch,
         out: &mut Self::Buf,
     );

@@ -14,6 +14,7 @@ use bytes::Bytes;
 pub use experts::ExpertScratch;
 use kernels::Kernels;
 pub use kernels::exp_in_place;
+use std::ops::Range;
 use std::sync::Arc;
 use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
 use strata_ops::gdn::{COLUMNS, Columns, Scan};
@@ -92,40 +93,38 @@ impl Cpu {
         });
     }
 
-    /// The scan of every block of columns of every head over `n` rows. Without `commit` each block works on a copy of
+    /// The scan of every block of columns of every head over `rows`. Without `commit` each block works on a copy of
     /// its state; without an output there is none to write.
-    fn scan(&self, rows: &GdnRows<'_, Cpu>, n: usize, state: &mut [f32], commit: bool, out: Option<&mut [f32]>) {
-        let s = rows.shape;
+    fn scan(&self, inputs: &GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut [f32], commit: bool, out: Option<&mut [f32]>) {
+        let s = inputs.shape;
+        let (start, n) = (rows.start, rows.len());
         let blocks = s.value_dim / COLUMNS;
         let block_len = s.key_dim * COLUMNS;
         let stride = s.conv_dim();
         let keys = s.key_heads * s.key_dim;
         let width = s.inner();
         let state = Disjoint::new(state);
-        let out = out.map(|o| {
-            assert!(o.len() >= n * width);
-            Shared(o.as_mut_ptr())
-        });
+        let out = out.map(|o| Shared(o[start * width..rows.end * width].as_mut_ptr()));
         let task = |t: usize, _worker: usize| {
             let (head, block) = (t / blocks, t % blocks);
             // GGUF order: value head j goes with key head j mod key_heads
             let key_head = head % s.key_heads;
             let scan = Scan {
-                qkv: rows.qkv,
+                qkv: &inputs.qkv[start * stride..],
                 stride,
                 q: key_head * s.key_dim,
                 k: keys + key_head * s.key_dim,
                 v: 2 * keys + head * s.value_dim + block * COLUMNS,
                 key_dim: s.key_dim,
-                decay: rows.decay,
-                beta: rows.beta,
+                decay: &inputs.decay[start * s.value_heads..],
+                beta: &inputs.beta[start * s.value_heads..],
                 heads: s.value_heads,
                 head,
                 rows: n,
             };
             // SAFETY: a block of a head's state belongs to one task.
             let st = unsafe { state.range(t * block_len..(t + 1) * block_len) };
-            // SAFETY: the array has n rows of `width` (asserted above) and is borrowed for the whole job; every task has
+            // SAFETY: the array has n rows of `width` (cut so above) and is borrowed for the whole job; every task has
             // columns of its own.
             let out = out.map(|o| unsafe { Columns::new(o.get(), width, n, head * s.value_dim + block * COLUMNS) });
             let mut copy = [0.0f32; MAX_KEY_DIM * COLUMNS];
@@ -202,9 +201,9 @@ impl Backend for Cpu {
         to[to_at..to_at + len].copy_from_slice(&from[from_at..from_at + len]);
     }
 
-    fn all_finite(&self, buf: &Vec<f32>, len: usize) -> bool {
+    fn all_finite(&self, buf: &Vec<f32>, values: Range<usize>) -> bool {
         // SAFETY: the level is one of this CPU's, here and in every kernel call below.
-        unsafe { (self.k.all_finite)(&buf[..len]) }
+        unsafe { (self.k.all_finite)(&buf[values]) }
     }
 
     fn matrix(&self, dtype: DType, rows: usize, cols: usize, bytes: Bytes, what: &str) -> Result<Matrix, OpError> {
@@ -310,15 +309,25 @@ impl Backend for Cpu {
         });
     }
 
-    fn conv_silu(&self, x: &Vec<f32>, n: usize, channels: usize, state: &Vec<f32>, w: &Vec<f32>, dilation: usize, out: &mut Vec<f32>) {
-        self.rows(out, channels, n, |t, out| {
+    fn conv_silu(
+        &self,
+        x: &Vec<f32>,
+        rows: Range<usize>,
+        channels: usize,
+        state: &Vec<f32>,
+        w: &Vec<f32>,
+        dilation: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let x = &x[rows.start * channels..rows.end * channels];
+        self.rows(&mut out[rows.start * channels..], channels, rows.len(), |t, out| {
             // SAFETY: see `all_finite`.
             unsafe { (self.k.conv_silu_row)(x, state, w, dilation, t, out) };
         });
     }
 
-    fn conv_advance(&self, state: &mut Vec<f32>, x: &Vec<f32>, channels: usize, n: usize) {
-        strata_ops::conv::advance_state(state, x, channels, n);
+    fn conv_advance(&self, state: &mut Vec<f32>, x: &Vec<f32>, channels: usize, rows: Range<usize>) {
+        strata_ops::conv::advance_state(state, &x[rows.start * channels..], channels, rows.len());
     }
 
     fn gdn_norm(&self, qkv: &mut Vec<f32>, n: usize, shape: GdnShape, eps: f32) {
@@ -338,12 +347,12 @@ impl Backend for Cpu {
         }
     }
 
-    fn gdn(&self, rows: GdnRows<'_, Cpu>, n: usize, state: &mut Vec<f32>, commit: bool, out: &mut Vec<f32>) {
-        self.scan(&rows, n, state, commit, Some(out));
+    fn gdn(&self, inputs: GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut Vec<f32>, commit: bool, out: &mut Vec<f32>) {
+        self.scan(&inputs, rows, state, commit, Some(out));
     }
 
-    fn gdn_commit(&self, rows: GdnRows<'_, Cpu>, n: usize, state: &mut Vec<f32>) {
-        self.scan(&rows, n, state, true, None);
+    fn gdn_commit(&self, inputs: GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut Vec<f32>) {
+        self.scan(&inputs, rows, state, true, None);
     }
 
     fn gdn_gated_norm(&self, o: &mut Vec<f32>, z: &Vec<f32>, gain: &Vec<f32>, n: usize, shape: GdnShape, eps: f32) {
@@ -380,8 +389,8 @@ impl Backend for Cpu {
         }
     }
 
-    fn rope(&self, x: &mut Vec<f32>, n: usize, heads: usize, width: usize, table: &RopeTable, first: usize) {
-        self.rows(x, heads * width, n, |i, row| {
+    fn rope(&self, x: &mut Vec<f32>, rows: Range<usize>, heads: usize, width: usize, table: &RopeTable, first: usize) {
+        self.rows(&mut x[rows.start * heads * width..], heads * width, rows.len(), |i, row| {
             // SAFETY: see `all_finite`.
             unsafe { (self.k.rope_row)(row, width, table, first + i) };
         });
@@ -405,13 +414,14 @@ impl Backend for Cpu {
         k: &Vec<f32>,
         v: &Vec<f32>,
         index_k: &Vec<f32>,
-        n: usize,
+        rows: Range<usize>,
         index_gain: &Vec<f32>,
         eps: f32,
         rope: &RopeTable,
     ) {
         let width = cache.kv_heads() * HEAD_DIM;
-        let cells = NewCells { k: &k[..n * width], v: &v[..n * width], index_k: &index_k[..n * INDEX_DIM], n };
+        let (kv, index) = (rows.start * width..rows.end * width, rows.start * INDEX_DIM..rows.end * INDEX_DIM);
+        let cells = NewCells { k: &k[kv.clone()], v: &v[kv], index_k: &index_k[index], n: rows.len() };
         cache
             .append(&self.pool, &cells, &IndexNorm { gain: index_gain, eps, rope })
             .expect("the model checks capacity and positions before a call");
@@ -430,21 +440,22 @@ impl Backend for Cpu {
         geometry: QsaGeometry,
         q: &Vec<f32>,
         iq: &Vec<f32>,
+        rows: Range<usize>,
         first: usize,
-        n: usize,
         scratch: &mut AttnScratch,
         out: &mut Vec<f32>,
     ) {
         let g = &scratch.shape;
-        let rows = QueryRows {
-            q: &q[..n * g.heads() * HEAD_DIM],
-            iq: &iq[..n * g.index_heads() * INDEX_DIM],
+        let of = |width: usize| rows.start * width..rows.end * width;
+        let queries = QueryRows {
+            q: &q[of(g.heads() * HEAD_DIM)],
+            iq: &iq[of(g.index_heads() * INDEX_DIM)],
             first_pos: first,
-            n,
+            n: rows.len(),
             dense: geometry.dense,
         };
-        let out = &mut out[..n * g.heads() * HEAD_DIM];
-        attend(&self.pool, &self.qsa, cache, g, &rows, out, &mut scratch.scratch).expect("the model checks capacity before a call");
+        let out = &mut out[of(g.heads() * HEAD_DIM)];
+        attend(&self.pool, &self.qsa, cache, g, &queries, out, &mut scratch.scratch).expect("the model checks capacity before a call");
     }
 
     fn selected_blocks(

@@ -258,7 +258,7 @@ fn gdn(s: &Setting) -> Result<Vec<Case>, CliError> {
         let mut out = cpu.buf(n * shape.inner(), "a benchmark's output")?;
         let calls = if n == 1 { states.len() } else { 2 };
         let seconds = time(s.rounds, calls, |i| {
-            cpu.gdn(GdnRows { qkv: &qkv, decay: &decay, beta: &beta, shape }, n, &mut states[i], true, &mut out);
+            cpu.gdn(GdnRows { qkv: &qkv, decay: &decay, beta: &beta, shape }, 0..n, &mut states[i], true, &mut out);
         });
         let state = shape.state_len() as f64;
         // a state is read and written once a call; each token takes two dots and an update of it
@@ -301,7 +301,7 @@ fn qsa(s: &Setting) -> Result<Vec<Case>, CliError> {
             for _ in 0..CELLS / PART {
                 let (k, v) = (random(&cpu, rng, PART * 512, 2.0)?, random(&cpu, rng, PART * 512, 2.0)?);
                 let index = random(&cpu, rng, PART * g.index_dim, 2.0)?;
-                cpu.kv_append(cache, &k, &v, &index, PART, &gain, g.eps, &rope);
+                cpu.kv_append(cache, &k, &v, &index, 0..PART, &gain, g.eps, &rope);
             }
         }
         for n in [1, 32] {
@@ -309,7 +309,7 @@ fn qsa(s: &Setting) -> Result<Vec<Case>, CliError> {
             let mut scratch = cpu.attn_scratch(g, n, CELLS)?;
             let mut out = cpu.buf(n * g.heads * g.head_dim, "a benchmark's output")?;
             let calls = if n == 1 { caches.len() } else { 2 };
-            let seconds = time(s.rounds, calls, |i| cpu.attend(&caches[i], g, &q, &iq, CELLS - n, n, &mut scratch, &mut out));
+            let seconds = time(s.rounds, calls, |i| cpu.attend(&caches[i], g, &q, &iq, 0..n, CELLS - n, &mut scratch, &mut out));
             let (blocks, selected) = ((CELLS / g.block) as f64, (g.budget_blocks * g.block) as f64);
             let cell = (g.kv_heads * (kind.keys().row_bytes() + kind.values().row_bytes())) as f64;
             // index keys of every block, and the rows of the selected cells
