@@ -6,7 +6,7 @@ use crate::qsa::{QsaCache, QsaScratch, QsaShape};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
+use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes, SequenceRows};
 use strata_ops::matmul::{Acts, Forms};
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::rope::RopeTable;
@@ -136,6 +136,14 @@ impl Backend for Sizer {
         None
     }
 
+    fn gdn<'a>(&self, _: GdnRows<'_, Sizer>, _: impl Iterator<Item = SequenceRows<'a, Buf>>, _: &mut Buf) {
+        unreachable!("gdn on a device that only counts")
+    }
+
+    fn attend<'a>(&self, _: QsaGeometry, _: &Buf, _: &Buf, _: impl Iterator<Item = SequenceRows<'a, ()>>, _: &mut (), _: &mut Buf) {
+        unreachable!("attend on a device that only counts")
+    }
+
     never! {
         fn read(&self, &Buf, usize, &mut [f32]);
         fn copy(&self, &Buf, usize, &mut Buf, usize, usize);
@@ -156,7 +164,6 @@ impl Backend for Sizer {
         fn conv_advance(&self, &mut Buf, &Buf, usize, Range<usize>);
         fn gdn_norm(&self, &mut Buf, usize, GdnShape, f32);
         fn gdn_gates(&self, &Buf, &Buf, &Buf, &Buf, usize, &mut Buf, &mut Buf);
-        fn gdn(&self, GdnRows<'_, Sizer>, Range<usize>, &mut Buf, bool, &mut Buf);
         fn gdn_commit(&self, GdnRows<'_, Sizer>, Range<usize>, &mut Buf);
         fn gdn_gated_norm(&self, &mut Buf, &Buf, &Buf, usize, GdnShape, f32);
         fn ple_gate(&self, &Buf, &Buf, &Buf, usize, usize, usize, &mut Buf);
@@ -165,7 +172,6 @@ impl Backend for Sizer {
         fn rope(&self, &mut Buf, Range<usize>, usize, usize, &RopeTable, usize);
         fn kv_truncate(&self, &mut (), usize);
         fn kv_append(&self, &mut (), &Buf, &Buf, &Buf, Range<usize>, &Buf, f32, &RopeTable);
-        fn attend(&self, &(), QsaGeometry, &Buf, &Buf, Range<usize>, usize, &mut (), &mut Buf);
         fn gate_output(&self, &mut Buf, &Buf, usize);
         fn route(&self, &Buf, usize, usize, &mut Routes);
         fn experts(&self, &ExpertStacks<DType>, &(), &Routes, usize, &Buf, &Buf, &mut (), &mut Buf);

@@ -6,12 +6,14 @@ mod faulty;
 
 use common::{Fixture, engine, greedy, refmodel};
 use faulty::{Fault, Faulty};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use strata_cpu::backend::Cpu;
 use strata_cpu::pool::Pool;
 use strata_cpu::simd::Simd;
 use strata_engine::sampler::SamplingParams;
+use strata_engine::scheduler::{Scheduler, SchedulerLimits, Ticket};
 use strata_engine::{Batch, EngineError, EngineOptions, Event, Token, Work};
 use strata_model::{ForwardError, Model, ModelOptions, WeightMode};
 use strata_ops::backend::Backend;
@@ -165,6 +167,58 @@ fn answers_do_not_depend_on_company() {
             assert!(shared > 20);
         }
     }
+}
+
+#[test]
+fn the_scheduler_drives_a_batch() {
+    let source = Fixture::load("prose1500").ids;
+    let mut rng = Rng(11);
+    let requests: Vec<Request> = (0..10).map(|_| Request::random(&mut rng, &source)).collect();
+    let expected = alone(KvKind::Int8, &requests);
+    let mut b = batch(cpu(1), EngineOptions { capacity: 512, chunk: 64, spec: 2, ..Default::default() });
+    let limits = SchedulerLimits { slots: SLOTS, queue: requests.len(), rows: b.max_rows(), window: 3 };
+    let mut s = Scheduler::new(limits).unwrap();
+    let mut open: HashMap<Ticket, Running> =
+        (0..requests.len()).map(|request| (s.submit(None).unwrap(), Running { request, out: Vec::new() })).collect();
+    assert_eq!(s.submit(None).unwrap_err().waiting, requests.len());
+    let (mut work, mut events, mut cancelled, mut step) = (Vec::new(), Vec::new(), None, 0);
+    while !open.is_empty() {
+        while let Some(e) = s.ended(Duration::ZERO) {
+            assert_eq!(Some(e.ticket), cancelled);
+            // asked once more
+            let request = open.remove(&e.ticket).unwrap().request;
+            e.slot.into_iter().for_each(|slot| b.clear(slot));
+            open.insert(s.submit(None).unwrap(), Running { request, out: Vec::new() });
+        }
+        let mut begin = |t: Ticket, slot: usize| {
+            let r = &requests[open[&t].request];
+            b.begin(slot, &r.prompt, &r.params).unwrap();
+            b.unread(slot)
+        };
+        while s.admit(&mut begin).is_some() {}
+        s.work(&mut work);
+        let request = |slot: usize| &requests[open[&s.holder(slot).unwrap()].request];
+        b.step(&work, &|slot, id| request(slot).ends(id), &mut events).unwrap();
+        for Event { slot, token } in events.drain(..) {
+            open.get_mut(&s.holder(slot).unwrap()).unwrap().out.push(token.unwrap());
+        }
+        for slot in 0..SLOTS {
+            let Some(t) = s.holder(slot) else { continue };
+            let Running { request, out } = open.get_mut(&t).unwrap();
+            if requests[*request].is_done(out) {
+                out.truncate(requests[*request].most);
+                assert_eq!(out, &expected[*request], "request {request}");
+                open.remove(&t);
+                s.finish(slot);
+            }
+        }
+        step += 1;
+        if step == 4 {
+            cancelled = (0..SLOTS).find_map(|slot| s.holder(slot));
+            assert!(s.cancel(cancelled.unwrap()));
+        }
+    }
+    assert!(cancelled.is_some() && s.running() + s.waiting() == 0);
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl<B: Backend> Block<B> {
         b: &B,
         c: &Config,
         s: &mut Scratch<B>,
-        states: &mut dyn States<B>,
+        states: &mut impl States<B>,
         parts: &[Part],
         layer: usize,
         observer: &mut Option<&mut dyn Observer>,

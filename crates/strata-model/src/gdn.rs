@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::error::BindError;
 use crate::scratch::Scratch;
-use crate::segment::{Part, States, total};
+use crate::segment::{Part, States, total, with_states};
 use crate::weights::Binder;
 use std::ops::Range;
 use strata_ops::backend::{Backend, GdnRows, OpError};
@@ -110,7 +110,7 @@ impl<B: Backend> Gdn<B> {
 
     /// The layer's output of every row of `parts` from `s.hyper.y` into `s.block_out`. The state of a part that is not
     /// committed stays where it is and its rows are kept for [`GdnState::commit`].
-    pub(crate) fn forward(&self, b: &B, c: &Config, s: &mut Scratch<B>, states: &mut dyn States<B>, parts: &[Part]) {
+    pub(crate) fn forward(&self, b: &B, c: &Config, s: &mut Scratch<B>, states: &mut impl States<B>, parts: &[Part]) {
         let (n, work) = (total(parts), &mut s.gdn_work);
         b.prepare(&s.hyper.y, n, &mut s.hidden_acts);
         b.matmul(
@@ -124,9 +124,9 @@ impl<B: Backend> Gdn<B> {
         }
         b.gdn_norm(&mut work.qkv, n, c.gdn, c.eps);
         b.gdn_gates(&s.gdn_alpha, &s.gdn_beta, &self.a, &self.dt, n, &mut work.decay, &mut work.beta);
+        b.gdn(work.rows(c), with_states(states, parts, |st| &mut st.gdn().state), &mut s.gdn_out);
         for p in parts {
-            let GdnState { conv, state, pending } = states.of(p.seq).gdn();
-            b.gdn(work.rows(c), p.rows.clone(), state, p.commit, &mut s.gdn_out);
+            let GdnState { conv, pending, .. } = states.of(p.seq).gdn();
             match pending {
                 _ if p.commit => b.conv_advance(conv, &work.u, c.gdn.conv_dim(), p.rows.clone()),
                 Some(kept) => kept.keep(b, c, work, p.rows.clone()),

@@ -1,10 +1,11 @@
 //! Qwen Sparse Attention layers.
 
+use crate::block::LayerState;
 use crate::config::Config;
 use crate::error::BindError;
 use crate::observer::Observer;
 use crate::scratch::Scratch;
-use crate::segment::{Part, States, total};
+use crate::segment::{Part, States, positions, total, with_states};
 use crate::weights::Binder;
 use strata_ops::backend::{Backend, QsaGeometry};
 
@@ -49,7 +50,7 @@ impl<B: Backend> Qsa<B> {
         b: &B,
         c: &Config,
         s: &mut Scratch<B>,
-        states: &mut dyn States<B>,
+        states: &mut impl States<B>,
         parts: &[Part],
         layer: usize,
         observer: &mut Option<&mut dyn Observer>,
@@ -78,10 +79,12 @@ impl<B: Backend> Qsa<B> {
             b.rope(&mut s.attn_k_normed, rows(), g.kv_heads, g.head_dim, &s.rope, first);
             b.rope(&mut s.index_q_normed, rows(), g.index_heads, g.index_dim, &s.rope, first);
             b.kv_append(cache, &s.attn_k_normed, &s.attn_v, &s.index_k, rows(), &self.index_k_norm, c.eps, &s.rope);
-            b.attend(cache, *g, &s.attn_q, &s.index_q_normed, rows(), first, &mut s.attn_scratch, &mut s.attn_out);
-            if let Some(o) = observer {
-                for row in rows() {
-                    let position = first + row - p.rows.start;
+        }
+        b.attend(*g, &s.attn_q, &s.index_q_normed, with_states(states, parts, LayerState::cache), &mut s.attn_scratch, &mut s.attn_out);
+        if let Some(o) = observer {
+            for p in parts {
+                let cache = &*states.of(p.seq).cache();
+                for (row, position) in positions(std::slice::from_ref(p)) {
                     if let Some((blocks, scores)) = b.selected_blocks(cache, *g, &s.index_q_normed, row, position) {
                         o.selection(layer, position, &blocks, &scores);
                     }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::error::ForwardError;
 use crate::scratch::Limits;
 use std::ops::Range;
-use strata_ops::backend::Backend;
+use strata_ops::backend::{Backend, SequenceRows};
 
 /// What one sequence does in a forward call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,23 @@ pub(crate) struct Part {
 /// The states of one layer, by sequence.
 pub(crate) trait States<B: Backend> {
     fn of(&mut self, seq: usize) -> &mut LayerState<B>;
+
+    /// Those of all sequences.
+    fn all<'a>(&'a mut self) -> impl Iterator<Item = &'a mut LayerState<B>>
+    where
+        B: 'a;
+}
+
+/// The rows of every part with a state of its sequence.
+pub(crate) fn with_states<'a, B: Backend + 'a, S: 'a>(
+    states: &'a mut impl States<B>,
+    parts: &'a [Part],
+    pick: impl Fn(&'a mut LayerState<B>) -> &'a mut S,
+) -> impl Iterator<Item = SequenceRows<'a, S>> {
+    states.all().enumerate().filter_map(move |(seq, state)| {
+        let p = parts.iter().find(|p| p.seq == seq)?;
+        Some(SequenceRows { rows: p.rows.clone(), first: p.first, commit: p.commit, state: pick(state) })
+    })
 }
 
 /// Rows of all parts.

@@ -123,6 +123,13 @@ impl<B: Backend> States<B> for Layer<'_, B> {
     fn of(&mut self, seq: usize) -> &mut LayerState<B> {
         &mut self.seqs[seq].layers[self.index]
     }
+
+    fn all<'a>(&'a mut self) -> impl Iterator<Item = &'a mut LayerState<B>>
+    where
+        B: 'a,
+    {
+        self.seqs.iter_mut().map(|s| &mut s.layers[self.index])
+    }
 }
 
 /// The states of the MTP block.
@@ -131,6 +138,13 @@ pub(crate) struct MtpLayer<'a, B: Backend>(pub &'a mut [MtpSequence<B>]);
 impl<B: Backend> States<B> for MtpLayer<'_, B> {
     fn of(&mut self, seq: usize) -> &mut LayerState<B> {
         &mut self.0[seq].state
+    }
+
+    fn all<'a>(&'a mut self) -> impl Iterator<Item = &'a mut LayerState<B>>
+    where
+        B: 'a,
+    {
+        self.0.iter_mut().map(|s| &mut s.state)
     }
 }
 

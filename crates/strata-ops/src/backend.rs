@@ -5,7 +5,8 @@
 //! backend gives the bits of the scalar definitions in this crate, whatever the number of rows in a call.
 //!
 //! Rows of several sequences may lie one after another. Ops that look at a sequence's state take one sequence's `rows`, a
-//! range of the rows in the buffers; all others take the first `n` rows, whosever they are.
+//! range of the rows in the buffers, or the large ones all sequences at once, so that a device has enough to do; all others take
+//! the first `n` rows, whosever they are.
 
 // an op names every buffer and size it works on
 #![allow(clippy::too_many_arguments)]
@@ -41,6 +42,17 @@ pub struct QsaGeometry {
     pub eps: f32,
     /// Attend to every cell instead of the selected ones.
     pub dense: bool,
+}
+
+/// One sequence's part of a call: its rows, and what the op knows of the sequence.
+pub struct SequenceRows<'a, S> {
+    /// Which rows of the buffers; those of two sequences do not overlap.
+    pub rows: Range<usize>,
+    /// Position of the first of them in the sequence.
+    pub first: usize,
+    /// Move the state past the rows.
+    pub commit: bool,
+    pub state: &'a mut S,
 }
 
 /// The inputs of [`Backend::gdn`] and [`Backend::gdn_commit`]: one layer's rows, of one or more sequences.
@@ -197,8 +209,10 @@ pub trait Backend: Sized + Send + Sync {
         decay: &mut Self::Buf,
         beta: &mut Self::Buf,
     );
-    /// Outputs of `rows` from `state`; the state moves past them only if `commit`.
-    fn gdn(&self, inputs: GdnRows<'_, Self>, rows: Range<usize>, state: &mut Self::Buf, commit: bool, out: &mut Self::Buf);
+    /// Outputs of the rows of each sequence from its state, which moves past them only if it is to commit.
+    fn gdn<'a>(&self, inputs: GdnRows<'_, Self>, seqs: impl Iterator<Item = SequenceRows<'a, Self::Buf>>, out: &mut Self::Buf)
+    where
+        Self::Buf: 'a;
     /// Moves the state past `rows`, whose outputs are known.
     fn gdn_commit(&self, inputs: GdnRows<'_, Self>, rows: Range<usize>, state: &mut Self::Buf);
     /// [`crate::gdn::gated_norm`] of every head of `n` rows.
@@ -235,19 +249,18 @@ pub trait Backend: Sized + Send + Sync {
         rope: &RopeTable,
     );
     fn attn_scratch(&self, geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<Self::AttnScratch, OpError>;
-    /// Attention of the queries in `rows`, at positions `first..` (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads,
-    /// index_dim]`, both normalised and rotated) over the cells at or before their own.
-    fn attend(
+    /// Attention of each sequence's queries (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads, index_dim]`, both normalised
+    /// and rotated) over the cells of its cache at or before their own.
+    fn attend<'a>(
         &self,
-        cache: &Self::KvCache,
         geometry: QsaGeometry,
         q: &Self::Buf,
         iq: &Self::Buf,
-        rows: Range<usize>,
-        first: usize,
+        seqs: impl Iterator<Item = SequenceRows<'a, Self::KvCache>>,
         scratch: &mut Self::AttnScratch,
         out: &mut Self::Buf,
-    );
+    ) where
+        Self::KvCache: 'a;
     /// The complete blocks that the query of `row` at position `pos` attends to, ascending, and the score of every
     /// block; `None` if all cells are taken. For tests and reports: allocates.
     fn selected_blocks(

@@ -8,7 +8,7 @@ pub(crate) mod kernels;
 use crate::matmul::{Matrix, Table, matmul_many, prepare, prepare_two_orders};
 use crate::pool::Pool;
 use crate::qsa::disjoint::Disjoint;
-use crate::qsa::{IndexNorm, NewCells, QsaCache, QsaKernels, QsaScratch, QsaShape, QueryRows, attend, select};
+use crate::qsa::{IndexNorm, NewCells, QsaCache, QsaKernels, QsaScratch, QsaShape, QueryRows, SequenceQueries, attend_all, select};
 use crate::simd::Simd;
 use bytes::Bytes;
 pub use experts::ExpertScratch;
@@ -16,7 +16,7 @@ use kernels::Kernels;
 pub use kernels::exp_in_place;
 use std::ops::Range;
 use std::sync::Arc;
-use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
+use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes, SequenceRows};
 use strata_ops::gdn::{COLUMNS, Columns, Scan};
 use strata_ops::matmul::{Acts, Forms};
 use strata_ops::qsa::kv::KvKind;
@@ -93,52 +93,93 @@ impl Cpu {
         });
     }
 
-    /// The scan of every block of columns of every head over `rows`. Without `commit` each block works on a copy of
-    /// its state; without an output there is none to write.
-    fn scan(&self, inputs: &GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut [f32], commit: bool, out: Option<&mut [f32]>) {
+    /// The scan of every block of columns of every head over the rows of each sequence. Without commit each block works on a
+    /// copy of its state; without an output there is none to write.
+    fn scan<'a>(&self, inputs: &GdnRows<'_, Cpu>, seqs: impl Iterator<Item = SequenceRows<'a, Vec<f32>>>, mut out: Option<&mut [f32]>) {
+        let mut seqs = seqs.map(|p| SequenceScan { rows: p.rows, commit: p.commit, state: Disjoint::new(p.state) });
+        while let Some(group) = group(&mut seqs) {
+            self.scan_group(inputs, &group, out.as_deref_mut());
+        }
+    }
+
+    fn scan_group(&self, inputs: &GdnRows<'_, Cpu>, group: &[Option<SequenceScan<'_>>; GROUP], out: Option<&mut [f32]>) {
         let s = inputs.shape;
-        let (start, n) = (rows.start, rows.len());
         let blocks = s.value_dim / COLUMNS;
         let block_len = s.key_dim * COLUMNS;
         let stride = s.conv_dim();
         let keys = s.key_heads * s.key_dim;
         let width = s.inner();
-        let state = Disjoint::new(state);
-        let out = out.map(|o| Shared(o[start * width..rows.end * width].as_mut_ptr()));
+        check_apart(group.iter().flatten().map(|g| &g.rows));
+        let seqs = group.iter().flatten().count();
+        let rows: usize = group.iter().flatten().map(|g| g.rows.len()).sum();
+        let out = out.map(|o| {
+            assert!(group.iter().flatten().all(|g| g.rows.end * width <= o.len()));
+            Shared(o.as_mut_ptr())
+        });
         let task = |t: usize, _worker: usize| {
+            let (seq, t) = (t / (s.value_heads * blocks), t % (s.value_heads * blocks));
+            let Some(SequenceScan { rows, commit, state }) = &group[seq] else { return };
             let (head, block) = (t / blocks, t % blocks);
             // GGUF order: value head j goes with key head j mod key_heads
             let key_head = head % s.key_heads;
             let scan = Scan {
-                qkv: &inputs.qkv[start * stride..],
+                qkv: &inputs.qkv[rows.start * stride..],
                 stride,
                 q: key_head * s.key_dim,
                 k: keys + key_head * s.key_dim,
                 v: 2 * keys + head * s.value_dim + block * COLUMNS,
                 key_dim: s.key_dim,
-                decay: &inputs.decay[start * s.value_heads..],
-                beta: &inputs.beta[start * s.value_heads..],
+                decay: &inputs.decay[rows.start * s.value_heads..],
+                beta: &inputs.beta[rows.start * s.value_heads..],
                 heads: s.value_heads,
                 head,
-                rows: n,
+                rows: rows.len(),
             };
             // SAFETY: a block of a head's state belongs to one task.
             let st = unsafe { state.range(t * block_len..(t + 1) * block_len) };
-            // SAFETY: the array has n rows of `width` (cut so above) and is borrowed for the whole job; every task has
-            // columns of its own.
-            let out = out.map(|o| unsafe { Columns::new(o.get(), width, n, head * s.value_dim + block * COLUMNS) });
-            let mut copy = [0.0f32; MAX_KEY_DIM * COLUMNS];
-            let st = if commit {
-                st
+            // SAFETY: the array holds these rows of `width` (asserted above) and is borrowed for the whole job; the rows of no two
+            // sequences overlap (checked above), and every task of a sequence has columns of its own.
+            let out = out
+                .map(|o| unsafe { Columns::new(o.get().add(rows.start * width), width, rows.len(), head * s.value_dim + block * COLUMNS) });
+            if *commit {
+                // SAFETY: the level is one of this CPU's.
+                unsafe { (self.k.gdn_scan)(&scan, st, out) };
             } else {
+                let mut copy = [0.0f32; MAX_KEY_DIM * COLUMNS];
                 copy[..block_len].copy_from_slice(st);
-                &mut copy[..block_len]
-            };
-            // SAFETY: the level is one of this CPU's.
-            unsafe { (self.k.gdn_scan)(&scan, st, out) };
+                // SAFETY: as above.
+                unsafe { (self.k.gdn_scan)(&scan, &mut copy[..block_len], out) };
+            }
         };
-        let tasks = s.value_heads * blocks;
-        if s.state_len() * n < SMALL { (0..tasks).for_each(|t| task(t, 0)) } else { self.pool.run(tasks, &task) }
+        let tasks = seqs * s.value_heads * blocks;
+        if s.state_len() * rows < SMALL { (0..tasks).for_each(|t| task(t, 0)) } else { self.pool.run(tasks, &task) }
+    }
+}
+
+/// One sequence's part of a scan.
+struct SequenceScan<'a> {
+    rows: Range<usize>,
+    commit: bool,
+    state: Disjoint<'a, f32>,
+}
+
+/// Sequences that one job works on at most.
+const GROUP: usize = 32;
+
+/// The next sequences of a call, without an allocation; `None` at the end.
+fn group<T>(from: &mut impl Iterator<Item = T>) -> Option<[Option<T>; GROUP]> {
+    let mut items = [const { None }; GROUP];
+    items[0] = Some(from.next()?);
+    items[1..].iter_mut().zip(from).for_each(|(item, x)| *item = Some(x));
+    Some(items)
+}
+
+/// # Panics
+/// If two of the ranges overlap: several threads may be about to write to them.
+fn check_apart<'a>(rows: impl Iterator<Item = &'a Range<usize>> + Clone) {
+    let mut rest = rows;
+    while let Some(a) = rest.next() {
+        assert!(rest.clone().all(|b| a.end <= b.start || b.end <= a.start), "rows of two sequences overlap");
     }
 }
 
@@ -347,12 +388,12 @@ impl Backend for Cpu {
         }
     }
 
-    fn gdn(&self, inputs: GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut Vec<f32>, commit: bool, out: &mut Vec<f32>) {
-        self.scan(&inputs, rows, state, commit, Some(out));
+    fn gdn<'a>(&self, inputs: GdnRows<'_, Cpu>, seqs: impl Iterator<Item = SequenceRows<'a, Vec<f32>>>, out: &mut Vec<f32>) {
+        self.scan(&inputs, seqs, Some(out));
     }
 
     fn gdn_commit(&self, inputs: GdnRows<'_, Cpu>, rows: Range<usize>, state: &mut Vec<f32>) {
-        self.scan(&inputs, rows, state, true, None);
+        self.scan(&inputs, std::iter::once(SequenceRows { rows, first: 0, commit: true, state }), None);
     }
 
     fn gdn_gated_norm(&self, o: &mut Vec<f32>, z: &Vec<f32>, gain: &Vec<f32>, n: usize, shape: GdnShape, eps: f32) {
@@ -434,28 +475,31 @@ impl Backend for Cpu {
         Ok(AttnScratch { shape, scratch })
     }
 
-    fn attend(
+    fn attend<'a>(
         &self,
-        cache: &QsaCache,
         geometry: QsaGeometry,
         q: &Vec<f32>,
         iq: &Vec<f32>,
-        rows: Range<usize>,
-        first: usize,
+        seqs: impl Iterator<Item = SequenceRows<'a, QsaCache>>,
         scratch: &mut AttnScratch,
         out: &mut Vec<f32>,
     ) {
-        let g = &scratch.shape;
-        let of = |width: usize| rows.start * width..rows.end * width;
-        let queries = QueryRows {
-            q: &q[of(g.heads() * HEAD_DIM)],
-            iq: &iq[of(g.index_heads() * INDEX_DIM)],
-            first_pos: first,
-            n: rows.len(),
-            dense: geometry.dense,
-        };
-        let out = &mut out[of(g.heads() * HEAD_DIM)];
-        attend(&self.pool, &self.qsa, cache, g, &queries, out, &mut scratch.scratch).expect("the model checks capacity before a call");
+        let AttnScratch { shape, scratch } = scratch;
+        let (wide, index) = (shape.heads() * HEAD_DIM, shape.index_heads() * INDEX_DIM);
+        let mut seqs = seqs.map(|p| SequenceQueries {
+            cache: p.state,
+            rows: QueryRows {
+                q: &q[p.rows.start * wide..p.rows.end * wide],
+                iq: &iq[p.rows.start * index..p.rows.end * index],
+                first_pos: p.first,
+                n: p.rows.len(),
+                dense: geometry.dense,
+            },
+            at: p.rows.start,
+        });
+        while let Some(group) = group(&mut seqs) {
+            attend_all(&self.pool, &self.qsa, shape, &group, out, scratch).expect("the model checks capacity before a call");
+        }
     }
 
     fn selected_blocks(

@@ -37,16 +37,34 @@ pub struct QueryRows<'a> {
     pub dense: bool,
 }
 
+/// The query rows of one sequence.
+#[derive(Clone, Copy)]
+pub struct SequenceQueries<'a> {
+    pub cache: &'a QsaCache,
+    pub rows: QueryRows<'a>,
+    /// Which row of the output the first of them has.
+    pub at: usize,
+}
+
 /// What every part of a call needs.
 struct Call<'a> {
     kernels: &'a QsaKernels,
     keys: IndexKeys<'a>,
     kv: KvRows<'a>,
     shape: &'a QsaShape,
-    rows: &'a QueryRows<'a>,
+    rows: QueryRows<'a>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    fn new(kernels: &'a QsaKernels, shape: &'a QsaShape, s: &SequenceQueries<'a>) -> Call<'a> {
+        Call { kernels, keys: IndexKeys::of(s.cache), kv: s.cache.rows(), shape, rows: s.rows }
+    }
+
+    /// Cells that all rows attend to, about.
+    fn cells(&self) -> usize {
+        self.rows.n.checked_sub(1).map_or(0, |last| self.width(last).saturating_mul(self.rows.n))
+    }
+
     fn n_kv(&self, row: usize) -> usize {
         self.rows.first_pos + row + 1
     }
@@ -121,26 +139,64 @@ pub fn attend(
     out: &mut [f32],
     scratch: &mut QsaScratch,
 ) -> Result<(), QsaError> {
-    check(pool, cache, shape, rows, out, scratch)?;
-    let call = Call { kernels, keys: IndexKeys::of(cache), kv: cache.rows(), shape, rows };
-    let (n, threads, wide) = (rows.n, pool.threads(), shape.heads() * HEAD_DIM);
-    let cells = if n > 0 { call.width(n - 1).saturating_mul(n) } else { 0 };
+    check_len("out", out.len(), rows.n * shape.heads() * HEAD_DIM)?;
+    attend_all(pool, kernels, shape, &[Some(SequenceQueries { cache, rows: *rows, at: 0 })], out, scratch)
+}
+
+/// [`attend`] for the rows of several sequences; each writes to its own rows of `out`.
+///
+/// # Errors
+/// As [`attend`], for the first sequence of which it is true, or output rows of two sequences that overlap. Nothing is computed.
+pub fn attend_all(
+    pool: &Pool,
+    kernels: &QsaKernels,
+    shape: &QsaShape,
+    seqs: &[Option<SequenceQueries<'_>>],
+    out: &mut [f32],
+    scratch: &mut QsaScratch,
+) -> Result<(), QsaError> {
+    let all = || seqs.iter().flatten();
+    for (i, s) in all().enumerate() {
+        check(pool, shape, s, out, scratch)?;
+        let apart = |o: &SequenceQueries<'_>| o.at + o.rows.n <= s.at || s.at + s.rows.n <= o.at;
+        if let Some(o) = all().take(i).find(|o| !apart(o)) {
+            return Err(QsaError::Overlap { row: o.at.max(s.at) });
+        }
+    }
+    let cells = |s: &SequenceQueries<'_>| Call::new(kernels, shape, s).cells();
+    let (threads, wide) = (pool.threads(), shape.heads() * HEAD_DIM);
+    let n: usize = all().map(|s| s.rows.n).sum();
+    let tile = (n / (4 * threads)).clamp(1, TILE);
     let QsaScratch { workers, shared, .. } = scratch;
-    if let Some(shared) = shared.as_mut().filter(|_| n < 2 * threads && cells >= SHARED_CELLS) {
-        for (row, out) in out.chunks_exact_mut(wide).enumerate() {
-            call.spread(pool, row, workers, shared, out);
+    let out = Disjoint::new(out);
+    // SAFETY: the rows of no two sequences overlap (checked above), and one task has a row of a sequence.
+    let rows_of = |s: &SequenceQueries<'_>, r: Range<usize>| unsafe { out.range((s.at + r.start) * wide..(s.at + r.end) * wide) };
+    if let Some(shared) = shared.as_mut().filter(|_| n < 2 * threads) {
+        for s in all() {
+            for row in 0..s.rows.n {
+                let out = rows_of(s, row..row + 1);
+                if cells(s) >= SHARED_CELLS {
+                    Call::new(kernels, shape, s).spread(pool, row, workers, shared, out);
+                } else {
+                    Call::new(kernels, shape, s).tile(row..row + 1, &mut lock(&workers[0]), out);
+                }
+            }
         }
         return Ok(());
     }
-    let tile = (n / (4 * threads)).clamp(1, TILE);
-    let (out, tasks) = (Disjoint::new(out), n.div_ceil(tile));
     let task = |t: usize, w: usize| {
-        let r = t * tile..((t + 1) * tile).min(n);
-        // SAFETY: one task has the rows.
-        let out = unsafe { out.range(r.start * wide..r.end * wide) };
-        call.tile(r, &mut lock(&workers[w]), out);
+        let mut t = t;
+        for s in all() {
+            let tiles = s.rows.n.div_ceil(tile);
+            if t < tiles {
+                let r = t * tile..((t + 1) * tile).min(s.rows.n);
+                return Call::new(kernels, shape, s).tile(r.clone(), &mut lock(&workers[w]), rows_of(s, r));
+            }
+            t -= tiles;
+        }
     };
-    if cells < SHARED_CELLS {
+    let tasks = all().map(|s| s.rows.n.div_ceil(tile)).sum();
+    if all().map(cells).fold(0, usize::saturating_add) < SHARED_CELLS {
         (0..tasks).for_each(|t| task(t, 0));
     } else {
         pool.run(tasks, &task);
@@ -148,9 +204,12 @@ pub fn attend(
     Ok(())
 }
 
-fn check(pool: &Pool, cache: &QsaCache, shape: &QsaShape, rows: &QueryRows<'_>, out: &[f32], scratch: &QsaScratch) -> Result<(), QsaError> {
-    check_len("q", rows.q.len(), rows.n * shape.heads() * HEAD_DIM)?;
-    check_len("out", out.len(), rows.n * shape.heads() * HEAD_DIM)?;
+fn check(pool: &Pool, shape: &QsaShape, s: &SequenceQueries<'_>, out: &[f32], scratch: &QsaScratch) -> Result<(), QsaError> {
+    let (cache, rows, wide) = (s.cache, &s.rows, shape.heads() * HEAD_DIM);
+    check_len("q", rows.q.len(), rows.n * wide)?;
+    // the output may have rows of others after these
+    let end = s.at.saturating_add(rows.n).saturating_mul(wide);
+    check_len("out", out.len().min(end), end)?;
     check_len("index q", rows.iq.len(), rows.n * shape.index_heads() * INDEX_DIM)?;
     let end = rows.first_pos.saturating_add(rows.n);
     if end > cache.len() {

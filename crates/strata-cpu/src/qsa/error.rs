@@ -24,6 +24,9 @@ pub enum QsaError {
     /// Query rows beyond the cells of the cache.
     #[error("rows up to position {last} were asked for; the cache has {len} cells")]
     Beyond { last: usize, len: usize },
+    /// Sequences that would write the same output row.
+    #[error("two sequences have output row {row}")]
+    Overlap { row: usize },
     /// The scratch was made for another geometry.
     #[error("the attention scratch was made for another layer geometry")]
     OtherShape,

@@ -23,7 +23,7 @@ mod shape;
 mod tests;
 mod topk;
 
-pub use attend::{QueryRows, attend, select};
+pub use attend::{QueryRows, SequenceQueries, attend, attend_all, select};
 pub use cache::{IndexNorm, NewCells, QsaCache, RAW_RING};
 pub use error::QsaError;
 pub use given::attend_given;

@@ -138,6 +138,38 @@ fn huge_and_tiny_values_have_one_answer() {
 }
 
 #[test]
+fn sequences_of_one_call_have_the_bits_of_each_alone() {
+    let shape = QsaShape::new(4, 2, 256, 4, 128, 20, 1e-6).unwrap();
+    let mut rng = Rng::new(5);
+    // few rows, which threads share one by one, and many; rows lie in another order than sequences
+    for lens in [vec![(300, 1), (3, 1)], vec![(300, 1), (40, 9), (1, 1), (200, 30)], vec![(300, 1); 12]] {
+        let caches: Vec<QsaCache> = lens.iter().enumerate().map(|(i, (cells, _))| filled(&shape, KvKind::Int8, *cells, i as u64)).collect();
+        let total: usize = lens.iter().map(|(_, n)| n).sum();
+        let (q, iq) = (rng.normals(total * 1024, 2.0), rng.normals(total * 512, 1.0));
+        let (mut seqs, mut want, mut end) = (Vec::new(), vec![0; total * 1024], total);
+        for (cache, (cells, n)) in caches.iter().zip(&lens) {
+            let at = end - n;
+            let of = |width: usize| at * width..end * width;
+            let rows = QueryRows { q: &q[of(1024)], iq: &iq[of(512)], first_pos: cells - n, n: *n, dense: false };
+            want[of(1024)].copy_from_slice(&defined(cache, &shape, &rows));
+            seqs.push(Some(SequenceQueries { cache, rows, at }));
+            end = at;
+        }
+        for threads in [1, 3] {
+            let (pool, kernels, mut out) = (Pool::new(threads), QsaKernels::best(), vec![0.0; total * 1024]);
+            let mut scratch = QsaScratch::new(&shape, 30, 300, threads).unwrap();
+            attend_all(&pool, &kernels, &shape, &seqs, &mut out, &mut scratch).unwrap();
+            assert!(out.iter().map(|v| v.to_bits()).eq(want.iter().copied()), "{lens:?}, {threads} threads");
+            // the first one's row, which is the last of the output, on the second one's
+            let row = seqs[1].unwrap().at;
+            seqs[0].as_mut().unwrap().at = row;
+            assert_eq!(attend_all(&pool, &kernels, &shape, &seqs, &mut out, &mut scratch), Err(QsaError::Overlap { row }));
+            seqs[0].as_mut().unwrap().at = total - 1;
+        }
+    }
+}
+
+#[test]
 fn wrong_calls_are_refused() {
     let unsupported = |r: Result<QsaShape, QsaError>| matches!(r, Err(QsaError::Unsupported { .. }));
     assert!(unsupported(QsaShape::new(24, 2, 128, 4, 128, 512, 1e-6)));

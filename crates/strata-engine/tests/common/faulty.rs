@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use strata_cpu::backend::Cpu;
-use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes};
+use strata_ops::backend::{Backend, ExpertStacks, GdnRows, GdnShape, OpError, QsaGeometry, Routes, SequenceRows};
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::rope::RopeTable;
 use strata_quant::DType;
@@ -18,9 +18,10 @@ pub enum Fault {
     /// These ops, of segments after the first, work one row too early.
     ConvSilu,
     ConvAdvance,
-    Gdn,
     Rope,
     KvAppend,
+    /// These leave out the first row of such a segment, where it has several.
+    Gdn,
     Attend,
     /// Rotated as if one place further on.
     Position,
@@ -51,6 +52,12 @@ impl Faulty {
     fn rows(&self, fault: Fault, rows: Range<usize>) -> Range<usize> {
         if self.fault == fault && rows.start > 0 { rows.start - 1..rows.end - 1 } else { rows }
     }
+
+    /// The same for ops on all sequences.
+    fn late<'a, S>(&self, fault: Fault, s: SequenceRows<'a, S>) -> SequenceRows<'a, S> {
+        let late = self.fault == fault && s.rows.start > 0 && s.rows.len() > 1;
+        SequenceRows { rows: s.rows.start + usize::from(late)..s.rows.end, ..s }
+    }
 }
 
 fn cpu_rows<'a>(r: GdnRows<'a, Faulty>) -> GdnRows<'a, Cpu> {
@@ -80,8 +87,8 @@ impl Backend for Faulty {
         self.cpu.conv_advance(state, x, channels, self.rows(Fault::ConvAdvance, rows));
     }
 
-    fn gdn(&self, inputs: GdnRows<'_, Faulty>, rows: Range<usize>, state: &mut Buf, commit: bool, out: &mut Buf) {
-        self.cpu.gdn(cpu_rows(inputs), self.rows(Fault::Gdn, rows), state, commit, out);
+    fn gdn<'a>(&self, inputs: GdnRows<'_, Faulty>, seqs: impl Iterator<Item = SequenceRows<'a, Buf>>, out: &mut Buf) {
+        self.cpu.gdn(cpu_rows(inputs), seqs.map(|s| self.late(Fault::Gdn, s)), out);
     }
 
     fn gdn_commit(&self, inputs: GdnRows<'_, Faulty>, rows: Range<usize>, state: &mut Buf) {
@@ -107,21 +114,23 @@ impl Backend for Faulty {
         self.cpu.kv_append(cache, k, v, index_k, self.rows(Fault::KvAppend, rows), index_gain, eps, rope);
     }
 
-    fn attend(
+    fn attend<'a>(
         &self,
-        cache: &KvCache,
         g: QsaGeometry,
         q: &Buf,
         iq: &Buf,
-        rows: Range<usize>,
-        first: usize,
+        seqs: impl Iterator<Item = SequenceRows<'a, KvCache>>,
         scratch: &mut AttnScratch,
         out: &mut Buf,
     ) {
-        let start = rows.start;
-        self.cpu.attend(cache, g, q, iq, self.rows(Fault::Attend, rows), first, scratch, out);
-        if self.fault == Fault::NotFinite(start) && self.left.swap(0, Ordering::Relaxed) > 0 {
-            out[start * g.heads * g.head_dim] = f32::NAN;
+        let mut hit = None;
+        let seqs = seqs.map(|s| {
+            hit = hit.or((self.fault == Fault::NotFinite(s.rows.start)).then_some(s.rows.start));
+            self.late(Fault::Attend, s)
+        });
+        self.cpu.attend(g, q, iq, seqs, scratch, out);
+        if let Some(row) = hit.filter(|_| self.left.swap(0, Ordering::Relaxed) > 0) {
+            out[row * g.heads * g.head_dim] = f32::NAN;
         }
     }
 

@@ -13,7 +13,7 @@ use strata_cpu::bench::{Memory, Product, Timing, look_ups, mat_vec};
 use strata_cpu::peak::multiply_adds;
 use strata_cpu::pool::Pool;
 use strata_cpu::simd::Simd;
-use strata_ops::backend::{Backend, GdnRows, GdnShape, QsaGeometry};
+use strata_ops::backend::{Backend, GdnRows, GdnShape, QsaGeometry, SequenceRows};
 use strata_ops::qsa::kv::KvKind;
 use strata_ops::rope::{RopeScaling, RopeTable};
 use strata_quant::DType;
@@ -258,7 +258,8 @@ fn gdn(s: &Setting) -> Result<Vec<Case>, CliError> {
         let mut out = cpu.buf(n * shape.inner(), "a benchmark's output")?;
         let calls = if n == 1 { states.len() } else { 2 };
         let seconds = time(s.rounds, calls, |i| {
-            cpu.gdn(GdnRows { qkv: &qkv, decay: &decay, beta: &beta, shape }, 0..n, &mut states[i], true, &mut out);
+            let seq = SequenceRows { rows: 0..n, first: 0, commit: true, state: &mut states[i] };
+            cpu.gdn(GdnRows { qkv: &qkv, decay: &decay, beta: &beta, shape }, std::iter::once(seq), &mut out);
         });
         let state = shape.state_len() as f64;
         // a state is read and written once a call; each token takes two dots and an update of it
@@ -309,7 +310,10 @@ fn qsa(s: &Setting) -> Result<Vec<Case>, CliError> {
             let mut scratch = cpu.attn_scratch(g, n, CELLS)?;
             let mut out = cpu.buf(n * g.heads * g.head_dim, "a benchmark's output")?;
             let calls = if n == 1 { caches.len() } else { 2 };
-            let seconds = time(s.rounds, calls, |i| cpu.attend(&caches[i], g, &q, &iq, 0..n, CELLS - n, &mut scratch, &mut out));
+            let seconds = time(s.rounds, calls, |i| {
+                let seq = SequenceRows { rows: 0..n, first: CELLS - n, commit: true, state: &mut caches[i] };
+                cpu.attend(g, &q, &iq, std::iter::once(seq), &mut scratch, &mut out);
+            });
             let (blocks, selected) = ((CELLS / g.block) as f64, (g.budget_blocks * g.block) as f64);
             let cell = (g.kv_heads * (kind.keys().row_bytes() + kind.values().row_bytes())) as f64;
             // index keys of every block, and the rows of the selected cells
