@@ -1,0 +1,36 @@
+//! From requests to answers, the same for every API: a conversation becomes tokens and places worth keeping, its `n` choices
+//! become requests of the engine, and what the engine draws becomes a stream of [`ChatEvent`]s.
+
+mod answers;
+mod choice;
+mod error;
+mod event;
+mod prompt;
+mod request;
+
+pub use answers::{Answer, Answers, ToolCall};
+pub use error::RequestError;
+pub use event::{ChatEvent, FinishReason, TokenInfo, Usage};
+pub use prompt::{ReadPrompt, chat_prompt, text_prompt};
+pub use request::{AnswerOptions, ChatRequest, CompletionRequest, Format, Prompt, ToolChoice};
+
+use crate::served::Served;
+use std::sync::Arc;
+
+/// Starts the answers to a conversation. It renders and tokenizes: not to be called where others wait.
+///
+/// # Errors
+/// The conversation or an option is not acceptable, or the queue is full.
+pub fn chat(served: &Arc<Served>, request: &ChatRequest) -> Result<Answers, RequestError> {
+    let prompt = chat_prompt(served, request)?;
+    Answers::start(served, prompt, &request.answer)
+}
+
+/// Starts the answers to a text.
+///
+/// # Errors
+/// As [`chat`].
+pub fn complete(served: &Arc<Served>, request: &CompletionRequest) -> Result<Answers, RequestError> {
+    let prompt = text_prompt(served, &request.prompt)?;
+    Answers::start(served, prompt, &request.answer)
+}
