@@ -50,6 +50,8 @@ pub struct Times {
     pub header: Duration,
     /// Without a byte moving while a client sends or is to take something.
     pub stall: Duration,
+    /// Until a request's body has come whole.
+    pub body: Duration,
     /// An answer, waiting included; `None`: no limit.
     pub request: Option<Duration>,
     /// Between two signs of life in a stream.
@@ -79,7 +81,7 @@ impl Default for Limits {
             connections: 512,
             body: 16 << 20,
             bodies: 256 << 20,
-            header: 32 << 10,
+            header: 64 << 10,
             header_fields: 100,
             choices: 16,
             prompts: 64,
@@ -91,8 +93,9 @@ impl Default for Limits {
 impl Default for Times {
     fn default() -> Self {
         Times {
-            header: Duration::from_secs(15),
+            header: Duration::from_secs(30),
             stall: Duration::from_secs(30),
+            body: Duration::from_secs(120),
             request: None,
             keep_alive: Duration::from_secs(10),
             grace: Duration::from_secs(30),

@@ -1,11 +1,22 @@
 //! HTTP over the engine's runner.
 //!
-//! [`generate`] turns requests of any API into prompts and engine requests, and tokens into events; the modules of the APIs give
-//! both their wire forms.
+//! [`generate`] turns requests of any API into prompts and engine requests, and tokens into events; `openai` and its siblings
+//! give both their wire forms. `guard` stands before all routes. [`Server`] opens the socket, and says that it is loading until
+//! [`Server::ready`] gives it a model.
 
+mod app;
 pub mod config;
+mod failure;
 pub mod generate;
-pub mod served;
+mod guard;
+mod metrics;
+mod openai;
+mod served;
+mod server;
+mod sse;
+mod status;
+mod tokenize;
 
 pub use config::ServeOptions;
-pub use served::{ModelInfo, Served};
+pub use served::ModelInfo;
+pub use server::{ServeError, Server};

@@ -5,11 +5,13 @@ use super::error::RequestError;
 use super::event::{ChatEvent, FinishReason, TokenInfo, Usage};
 use super::prompt::ReadPrompt;
 use super::request::AnswerOptions;
+use crate::metrics::Metrics;
 use crate::served::Served;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 use strata_engine::{Generate, Kind, Reason, Request, RequestId, Sink, Update};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -46,14 +48,29 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Hands updates of one choice on. The channel is bounded by the context: no answer is longer.
+/// Times the updates of one choice and hands them on. What the channel holds is bounded by the context: no answer is longer.
 struct ToChannel {
     choice: usize,
     to: UnboundedSender<(usize, Update)>,
+    metrics: Arc<Metrics>,
+    came: Instant,
+    last: Option<Instant>,
 }
 
 impl Sink for ToChannel {
     fn send(&mut self, update: Update) -> bool {
+        match &update {
+            Update::Started { waited, .. } => self.metrics.queued(*waited),
+            Update::Token(_) => {
+                let now = Instant::now();
+                match self.last.replace(now) {
+                    None => self.metrics.first_token(now - self.came),
+                    Some(last) => self.metrics.next_token(now - last),
+                }
+            }
+            Update::Ended { usage, .. } => self.metrics.ended(self.came.elapsed(), usage),
+            Update::Read { .. } | Update::Embedding(_) => {}
+        }
         self.to.send((self.choice, update)).is_ok()
     }
 }
@@ -63,20 +80,23 @@ impl Answers {
     ///
     /// # Errors
     /// An option is out of range, or the queue has no room for all choices: then none is answered.
-    pub fn start(served: &Arc<Served>, prompt: ReadPrompt, options: &AnswerOptions) -> Result<Answers, RequestError> {
+    pub fn start(served: &Arc<Served>, prompts: Vec<ReadPrompt>, options: &AnswerOptions) -> Result<Answers, RequestError> {
         let (to, updates) = unbounded_channel();
+        let came = Instant::now();
+        let all = prompts.len() as u32 * options.n;
         let mut answers = Answers {
             served: Arc::clone(served),
             updates,
-            choices: (0..options.n).map(|i| Choice::new(served, i, options)).collect::<Result<_, _>>()?,
+            choices: (0..all).map(|i| Choice::new(served, i, options)).collect::<Result<_, _>>()?,
             ids: Vec::new(),
             events: VecDeque::new(),
-            prompt: prompt.ids.len(),
+            prompt: prompts.iter().map(|p| p.ids.len()).sum(),
             started: false,
-            open: options.n as usize,
+            open: all as usize,
         };
-        let room = served.runner.facts().context - prompt.ids.len();
-        for choice in 0..options.n {
+        let context = served.runner.facts().context;
+        for (prompt, choice) in prompts.iter().flat_map(|p| (0..options.n).map(move |choice| (p, choice))) {
+            let room = context.saturating_sub(prompt.ids.len());
             let generate = Generate {
                 params: options.params,
                 choice,
@@ -93,12 +113,14 @@ impl Answers {
                 use_cache: options.use_cache,
             };
             // an early return drops `answers`, which cancels the choices before
-            answers.ids.push(served.runner.submit(request, Box::new(ToChannel { choice: choice as usize, to: to.clone() }))?);
+            let sink =
+                ToChannel { choice: answers.ids.len(), to: to.clone(), metrics: Arc::clone(&served.metrics), came, last: None };
+            answers.ids.push(served.runner.submit(request, Box::new(sink))?);
         }
         Ok(answers)
     }
 
-    /// Tokens of the prompt.
+    /// Tokens of all prompts.
     pub fn prompt_tokens(&self) -> usize {
         self.prompt
     }
@@ -130,7 +152,7 @@ impl Answers {
         let mut all = vec![Answer::default(); self.choices.len()];
         while let Some(event) = self.next().await {
             match event {
-                ChatEvent::Started { .. } | ChatEvent::Progress { .. } => {}
+                ChatEvent::Started { .. } | ChatEvent::Begun { .. } | ChatEvent::Progress { .. } => {}
                 ChatEvent::Reasoning { choice, text } => all[choice as usize].reasoning += &text,
                 ChatEvent::Content { choice, text, logprobs } => {
                     let a = &mut all[choice as usize];
@@ -160,6 +182,7 @@ impl Answers {
                 if !std::mem::replace(&mut self.started, true) {
                     self.events.push_back(ChatEvent::Started { prompt_tokens: self.prompt, cached });
                 }
+                self.events.push_back(ChatEvent::Begun { choice: choice as u32 });
             }
             Update::Read { read, prompt } if choice == 0 => self.events.push_back(ChatEvent::Progress { read, prompt }),
             Update::Read { .. } | Update::Embedding(_) => {}
@@ -201,6 +224,7 @@ impl Answers {
         let c = &mut self.choices[choice];
         if !c.finished {
             let reason = c.end(reason, &mut self.events);
+            self.served.metrics.finished(&reason);
             self.events.push_back(ChatEvent::Finished { choice: choice as u32, reason, usage });
             self.open -= 1;
         }
@@ -211,6 +235,7 @@ impl Drop for Answers {
     fn drop(&mut self) {
         for (id, _) in self.ids.iter().zip(&self.choices).filter(|(_, c)| !c.finished) {
             self.served.runner.cancel(*id);
+            self.served.metrics.finished(&FinishReason::Cancelled);
         }
     }
 }

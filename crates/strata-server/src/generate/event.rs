@@ -11,7 +11,11 @@ pub enum ChatEvent {
         prompt_tokens: usize,
         cached: usize,
     },
-    /// Tokens of the prompt that are read, of all of it, those of the cache included.
+    /// A choice got a slot; nothing of it comes before.
+    Begun {
+        choice: u32,
+    },
+    /// Tokens of the prompt that are read, of all of it, those of the cache included; for the first choice only.
     Progress {
         read: usize,
         prompt: usize,

@@ -3,12 +3,14 @@
 
 mod answers;
 mod choice;
+mod embeddings;
 mod error;
 mod event;
 mod prompt;
 mod request;
 
 pub use answers::{Answer, Answers, ToolCall};
+pub use embeddings::Embeddings;
 pub use error::RequestError;
 pub use event::{ChatEvent, FinishReason, TokenInfo, Usage};
 pub use prompt::{ReadPrompt, chat_prompt, text_prompt};
@@ -23,14 +25,14 @@ use std::sync::Arc;
 /// The conversation or an option is not acceptable, or the queue is full.
 pub fn chat(served: &Arc<Served>, request: &ChatRequest) -> Result<Answers, RequestError> {
     let prompt = chat_prompt(served, request)?;
-    Answers::start(served, prompt, &request.answer)
+    Answers::start(served, vec![prompt], &request.answer)
 }
 
-/// Starts the answers to a text.
+/// Starts the answers to texts.
 ///
 /// # Errors
 /// As [`chat`].
 pub fn complete(served: &Arc<Served>, request: &CompletionRequest) -> Result<Answers, RequestError> {
-    let prompt = text_prompt(served, &request.prompt)?;
-    Answers::start(served, prompt, &request.answer)
+    let prompts = request.prompts.iter().map(|p| text_prompt(served, p, "prompt")).collect::<Result<_, _>>()?;
+    Answers::start(served, prompts, &request.answer)
 }

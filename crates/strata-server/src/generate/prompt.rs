@@ -49,12 +49,12 @@ pub fn chat_prompt(served: &Served, request: &ChatRequest) -> Result<ReadPrompt,
 ///
 /// # Errors
 /// It is empty or too long, or an id is outside the vocabulary.
-pub fn text_prompt(served: &Served, prompt: &Prompt) -> Result<ReadPrompt, RequestError> {
+pub fn text_prompt(served: &Served, prompt: &Prompt, field: &'static str) -> Result<ReadPrompt, RequestError> {
     let ids = match prompt {
-        Prompt::Text(text) => encode(served, text, "prompt")?,
+        Prompt::Text(text) => encode(served, text, field)?,
         Prompt::Ids(ids) => ids.clone(),
     };
-    check(served, &ids, "prompt")?;
+    check(served, &ids, field)?;
     Ok(ReadPrompt { ids, ..ReadPrompt::default() })
 }
 

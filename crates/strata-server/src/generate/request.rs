@@ -23,10 +23,10 @@ pub struct ChatRequest {
     pub answer: AnswerOptions,
 }
 
-/// A text to go on with.
+/// Texts to go on with. The choices of the second prompt are numbered behind those of the first, and so on.
 #[derive(Clone, Debug)]
 pub struct CompletionRequest {
-    pub prompt: Prompt,
+    pub prompts: Vec<Prompt>,
     pub answer: AnswerOptions,
 }
 
@@ -43,7 +43,7 @@ pub enum Prompt {
 pub struct AnswerOptions {
     /// `logprobs` in it asks for [`TokenInfo`](super::TokenInfo)s.
     pub params: SamplingParams,
-    /// Answers to the prompt.
+    /// Answers to each prompt.
     pub n: u32,
     /// Tokens of an answer; `None`: until the context is full.
     pub max_tokens: Option<usize>,
