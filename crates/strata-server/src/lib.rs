@@ -11,6 +11,7 @@ pub mod generate;
 mod guard;
 mod metrics;
 mod openai;
+mod page;
 mod served;
 mod server;
 mod sse;
@@ -18,5 +19,5 @@ mod status;
 mod tokenize;
 
 pub use config::ServeOptions;
-pub use served::ModelInfo;
+pub use served::{ModelInfo, warm};
 pub use server::{ServeError, Server};

@@ -4,7 +4,9 @@ use crate::metrics::Metrics;
 use crate::status::Recent;
 use serde_json::Value;
 use std::sync::Arc;
-use strata_engine::Runner;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use strata_engine::sampler::SamplingParams;
+use strata_engine::{EngineError, Generate, Kind, Reason, Refused, Request, Runner, Sink, Update};
 use strata_text::{ChatTemplate, Tokenizer};
 
 /// What a server is given once a model is loaded and warm.
@@ -65,5 +67,34 @@ impl Served {
     /// Whether a request's `model` means this one.
     pub fn is_called(&self, name: &str) -> bool {
         name == self.name || self.aliases.iter().any(|a| a == name || a == "*")
+    }
+}
+
+/// Runs one token through the model, so that the first request finds everything in its place.
+///
+/// # Errors
+/// The model fails.
+pub fn warm(runner: &Runner) -> Result<(), EngineError> {
+    struct Done(SyncSender<Reason>);
+    impl Sink for Done {
+        fn send(&mut self, update: Update) -> bool {
+            match update {
+                Update::Ended { reason, .. } => self.0.send(reason).is_ok(),
+                _ => true,
+            }
+        }
+    }
+    let generate =
+        Generate { params: SamplingParams::default(), choice: 0, max_tokens: 1, stop: Vec::new(), bias: Vec::new(), constraint: None };
+    let request = Request { prompt: vec![0], kind: Kind::Generate(generate), deadline: None, marks: Vec::new(), use_cache: false };
+    let (to, done) = sync_channel(1);
+    match runner.submit(request, Box::new(Done(to))) {
+        Ok(_) => {}
+        Err(Refused::Bad(e)) => return Err(e),
+        Err(Refused::QueueFull { .. } | Refused::Stopping) => return Ok(()),
+    }
+    match done.recv() {
+        Ok(Reason::Failed(e)) => Err(e),
+        _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use crate::guard::hosts::Hosts;
 use crate::guard::io::Patient;
 use crate::guard::keys::{KeyError, Keys};
 use crate::served::{ModelInfo, Served};
-use crate::{guard, openai, status, tokenize};
+use crate::{guard, openai, page, status, tokenize};
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
@@ -141,6 +141,8 @@ fn router(app: &Arc<App>, addr: SocketAddr) -> Router {
         .route("/health", get(status::health))
         .route("/v1/status", get(status::status))
         .route("/metrics", get(status::metrics))
+        .route("/", get(page::index))
+        .route("/page/{name}", get(page::one))
         .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn(move |request, next| guard::guard(Arc::clone(&guarded), Arc::clone(&hosts), request, next)))

@@ -4,6 +4,7 @@ use crate::settings::{EngineSettings, SamplingSettings};
 use clap::builder::RangedU64ValueParser;
 use clap::{ArgGroup, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Runs qwen4exp models from GGUF files on the CPU: every answer is the same whatever the instruction set, the number of
@@ -21,6 +22,8 @@ pub enum Command {
     Run(RunArgs),
     /// Holds a conversation
     Chat(ChatArgs),
+    /// Serves the model over HTTP: OpenAI's and Anthropic's APIs, and a page to chat (also `strata --serve`)
+    Serve(ServeArgs),
     /// Shows what a GGUF file holds
     Inspect(InspectArgs),
     /// Writes a model with its weights in another format
@@ -102,6 +105,52 @@ pub struct ChatArgs {
     pub engine: EngineSettings,
     #[command(flatten)]
     pub sampling: SamplingSettings,
+}
+
+/// `strata serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Address to listen at: 127.0.0.1 is for this machine alone, 0.0.0.0 for all
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", help_heading = "Server")]
+    pub host: IpAddr,
+    /// Port to listen at; 0 takes a free one
+    #[arg(long, value_name = "N", default_value = "8080", help_heading = "Server")]
+    pub port: u16,
+    /// Requests must carry a key of this file, one a line; SIGHUP reads it again
+    #[arg(long, value_name = "FILE", help_heading = "Server")]
+    pub api_key_file: Option<PathBuf>,
+    /// Listen for other machines without a key
+    #[arg(long, help_heading = "Server")]
+    pub insecure: bool,
+    /// A name besides this machine's own that requests may be addressed to; may be given several times, `*` is any
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub allowed_host: Vec<String>,
+    /// A web page, such as https://example.org, that may use the API; may be given several times, `*` is any
+    #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
+    pub cors_origin: Vec<String>,
+    /// Another name of the model in requests; may be given several times, `*` is any
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub alias: Vec<String>,
+    /// Sequences that run at a time, each with a context of its own
+    #[arg(long, value_name = "N", default_value = "4", help_heading = "Server", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
+    pub max_seqs: usize,
+    /// Requests that wait at most; those that come then are refused
+    #[arg(long, value_name = "N", default_value = "128", help_heading = "Server", value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    pub queue: usize,
+    /// Bytes of a request at most
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = "Server", value_parser = strata_tiers::parse_size)]
+    pub max_body: u64,
+    /// Seconds after which a request is ended, waiting included. Default: none
+    #[arg(long, value_name = "SECONDS", help_heading = "Server", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    pub request_timeout: Option<u64>,
+    /// Seconds that answers have to end when the server is told to
+    #[arg(long, value_name = "SECONDS", default_value = "30", help_heading = "Server", value_parser = RangedU64ValueParser::<u64>::new().range(0..=86_400))]
+    pub grace: u64,
+    /// Write a line about each request on standard error: never what it says
+    #[arg(long, help_heading = "Server")]
+    pub log: bool,
+    #[command(flatten)]
+    pub engine: EngineSettings,
 }
 
 /// `strata inspect`.
@@ -270,7 +319,9 @@ pub fn command() -> clap::Command {
 /// # Errors
 /// What clap found wrong, or its answer to `--help` and `--version`.
 pub fn parse() -> Result<(Cli, ArgMatches), clap::Error> {
-    let matches = command().try_get_matches()?;
+    // `--serve` in the place of a command is the command
+    let given = std::env::args_os().enumerate().map(|(i, arg)| if i == 1 && arg == "--serve" { "serve".into() } else { arg });
+    let matches = command().try_get_matches_from(given)?;
     let cli = Cli::from_arg_matches(&matches)?;
     Ok((cli, matches))
 }

@@ -37,7 +37,7 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
     let settings = settings::report("doctor", matches, &values);
     let level = args.engine.simd.name();
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
-    let facts = model.facts(&args.engine, capacity, 1)?;
+    let facts = model.facts(&args.engine, capacity, 1, 1)?;
     let plan = strata_tiers::plan(&facts);
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),

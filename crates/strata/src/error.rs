@@ -8,6 +8,7 @@ use strata_engine::sampler::ParamError;
 use strata_gguf::GgufError;
 use strata_model::{BindError, ForwardError};
 use strata_ops::backend::OpError;
+use strata_server::ServeError;
 use strata_text::{StopStringsError, TemplateError, TokenizerError};
 use thiserror::Error;
 
@@ -60,6 +61,8 @@ pub enum CliError {
     Editor(#[from] rustyline::error::ReadlineError),
     #[error("cannot watch for Ctrl-C: {0}")]
     Signal(io::Error),
+    #[error(transparent)]
+    Serve(#[from] ServeError),
 }
 
 impl From<ForwardError> for CliError {
@@ -86,9 +89,10 @@ impl CliError {
     /// 2 where the command line asks for something that cannot be, 1 for everything that failed on the way.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            CliError::Usage(_) | CliError::Stop(_) | CliError::Engine(EngineError::Option { .. } | EngineError::Params(_)) => {
-                ExitCode::from(2)
-            }
+            CliError::Usage(_)
+            | CliError::Serve(ServeError::Insecure(_))
+            | CliError::Stop(_)
+            | CliError::Engine(EngineError::Option { .. } | EngineError::Params(_)) => ExitCode::from(2),
             _ => ExitCode::from(1),
         }
     }

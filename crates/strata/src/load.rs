@@ -9,7 +9,7 @@ use std::sync::Arc;
 use strata_cpu::backend::{Cpu, exp_in_place};
 use strata_cpu::pool::Pool;
 use strata_cpu::sizes::Sizer;
-use strata_engine::{Engine, EngineError, EngineOptions};
+use strata_engine::{Batch, Engine, EngineError, EngineOptions};
 use strata_gguf::{Gguf, GgufError, Metadata, StringArray};
 use strata_model::{BindError, Config, ForwardError, Model, ModelOptions, WeightMode};
 use strata_text::{ChatTemplate, RenderLimits, Tokenizer, TokenizerSource};
@@ -110,6 +110,11 @@ impl Loaded {
         self.template.is_some()
     }
 
+    /// The source of the chat template; empty where there is none.
+    pub fn template_source(&self) -> String {
+        self.template.clone().unwrap_or_default()
+    }
+
     /// The compiled chat template.
     ///
     /// # Errors
@@ -146,6 +151,18 @@ impl Loaded {
         self.engine_in_tiers(s, capacity, 1)
     }
 
+    /// A batch of `slots` sequences of up to `capacity` tokens, and the tiers of its weights.
+    ///
+    /// # Errors
+    /// As [`Loaded::engine`].
+    pub fn batch(&self, s: &EngineSettings, capacity: usize, slots: usize) -> Result<(Batch<Cpu>, Tiers), CliError> {
+        let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
+        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, 1, slots)?;
+        let batch = Batch::new(cpu, model, self.engine_options(s, capacity, 1), slots)?;
+        tiers.sample();
+        Ok((batch, tiers))
+    }
+
     /// An engine that may be asked for `score_rows` rows of logits at a time.
     ///
     /// # Errors
@@ -155,30 +172,42 @@ impl Loaded {
     }
 
     fn engine_in_tiers(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
-        let facts = self.facts(s, capacity, score_rows)?;
-        let plan = strata_tiers::plan(&facts);
-        let lookahead = s.memory.lookahead == Auto::Auto;
-        let tiers = Tiers::new(facts, plan, lookahead, self.gguf.path());
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)?), s.simd)?;
-        let model = Model::bind_in(&cpu, &self.gguf, self.mtp.as_ref(), self.model_options(s), &tiers)?;
+        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, score_rows, 1)?;
         let engine = Engine::new(cpu, model, self.engine_options(s, capacity, score_rows))?;
         tiers.sample();
         Ok((engine, tiers))
     }
 
-    /// What a plan for sequences of up to `capacity` tokens is made from: the model is bound, and an engine made of it, on a
+    /// The model, bound where a plan for `slots` sequences puts its weights.
+    fn model_in_tiers(
+        &self,
+        s: &EngineSettings,
+        capacity: usize,
+        score_rows: usize,
+        slots: usize,
+    ) -> Result<(Cpu, Model<Cpu>, Tiers), CliError> {
+        let facts = self.facts(s, capacity, score_rows, slots)?;
+        let plan = strata_tiers::plan(&facts);
+        let lookahead = s.memory.lookahead == Auto::Auto;
+        let tiers = Tiers::new(facts, plan, lookahead, self.gguf.path());
+        let cpu = Cpu::new(Arc::new(Pool::pinned(s.threads)?), s.simd)?;
+        let model = Model::bind_in(&cpu, &self.gguf, self.mtp.as_ref(), self.model_options(s), &tiers)?;
+        Ok((cpu, model, tiers))
+    }
+
+    /// What a plan for `slots` sequences of up to `capacity` tokens is made from: the model is bound, and a batch made of it, on a
     /// device that only counts.
     ///
     /// # Errors
     /// As [`Loaded::engine`], but for memory.
-    pub fn facts(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<Facts, CliError> {
+    pub fn facts(&self, s: &EngineSettings, capacity: usize, score_rows: usize, slots: usize) -> Result<Facts, CliError> {
         let program = strata_tiers::usage().anonymous;
         let (sizer, recorder) = (Sizer::new(s.threads), Recorder::new());
         let model = Model::bind_in(&sizer, &self.gguf, self.mtp.as_ref(), self.model_options(s), &recorder)?;
         let vectors = sizer.sizes();
-        let engine = Engine::new(sizer, model, self.engine_options(s, capacity, score_rows))?;
-        let work = engine.backend().sizes().since(vectors);
+        let batch = Batch::new(sizer, model, self.engine_options(s, capacity, score_rows), slots)?;
+        let work = batch.backend().sizes().since(vectors);
         let model = ModelFacts {
             mapped: self.gguf.is_mapped(),
             program,
@@ -187,7 +216,7 @@ impl Loaded {
             used: self.config.experts_used as u64,
             kv: work.kv,
             work: work.buffers + work.scratch,
-            sampling: engine.host_bytes(),
+            sampling: batch.host_bytes(),
             ..recorder.facts(s.act == Act::F32)
         };
         let direct = match recorder.table().filter(|_| model.mapped) {

@@ -21,6 +21,7 @@ mod progress;
 mod prompt;
 mod quantize;
 mod run;
+mod serve;
 mod settings;
 mod synth;
 mod tokenize;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Run(args) => run::run(args, &matches),
         cli::Command::Chat(args) => chat::run(args),
+        cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Inspect(args) => inspect::run(&args),
         cli::Command::Quantize(args) => quantize::run(&args),
         cli::Command::Tokenize(args) => tokenize::run(&args),

@@ -65,7 +65,7 @@ pub struct EngineSettings {
     /// GGUF file with the MTP block, for a model file that has none
     #[arg(long, value_name = "FILE", env = "STRATA_MTP")]
     pub mtp: Option<PathBuf>,
-    /// Tokens that prompt and answer may have together. Default: for `run` what they need, for `chat` up to 32768
+    /// Tokens that prompt and answer may have together. Default: for `run` what they need, for `chat` and `serve` up to 32768
     #[arg(long, value_name = "N", env = "STRATA_CTX", value_parser = RangedU64ValueParser::<usize>::new().range(2..))]
     pub ctx: Option<usize>,
     /// Format of the KV cache; f32 only with `--act f32`, whose default it is

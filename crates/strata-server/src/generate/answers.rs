@@ -113,8 +113,7 @@ impl Answers {
                 use_cache: options.use_cache,
             };
             // an early return drops `answers`, which cancels the choices before
-            let sink =
-                ToChannel { choice: answers.ids.len(), to: to.clone(), metrics: Arc::clone(&served.metrics), came, last: None };
+            let sink = ToChannel { choice: answers.ids.len(), to: to.clone(), metrics: Arc::clone(&served.metrics), came, last: None };
             answers.ids.push(served.runner.submit(request, Box::new(sink))?);
         }
         Ok(answers)

@@ -45,7 +45,8 @@ async fn answer(app: Arc<App>, request: Request) -> Result<Response<HttpBody>, F
         .await?
     };
     if envelope.stream {
-        let encoder = Encoder { start: Instant::now(), cached: 0, total: Total::of_prompt(answers.prompt_tokens()), failed: false, envelope };
+        let encoder =
+            Encoder { start: Instant::now(), cached: 0, total: Total::of_prompt(answers.prompt_tokens()), failed: false, envelope };
         return Ok(sse::response(answers, encoder, app.options.times.keep_alive));
     }
     whole(answers, &envelope).await
