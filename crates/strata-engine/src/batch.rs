@@ -1,14 +1,17 @@
 //! A model with places for several sequences. Steps that take some of them further are in `step`.
 
+use crate::answer::{Answer, Ending};
 use crate::draft_length::DraftLength;
+use crate::embed::Mean;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MAX_SPEC};
+use crate::request::Generate;
 use crate::sampler::{Origin, Sampler, SamplingParams, TokenLogprob};
 use crate::slot::{Slot, Stats};
 use crate::speculate::{self, Drafter};
 use crate::step::Lists;
 use std::ops::Range;
-use strata_model::{ForwardError, Limits, Model, Observer, Scratch, Segment, Sequence};
+use strata_model::{Limits, Model, Observer, Scratch, Segment, Sequence};
 use strata_ops::backend::Backend;
 
 /// A model with the memory to run several sequences.
@@ -26,6 +29,8 @@ pub struct Batch<B: Backend> {
     /// Logits of the rows of the last head call, on the host.
     pub(crate) logits: Vec<f32>,
     pub(crate) top: Vec<TokenLogprob>,
+    /// One row of hidden states.
+    pub(crate) hidden: Vec<f32>,
     pub(crate) lists: Lists,
 }
 
@@ -76,6 +81,7 @@ impl<B: Backend> Batch<B> {
             sampler: Sampler::with_exp(vocab as u32, options.exp),
             logits: vec![0.0; limits.head_rows * vocab],
             top: vec![TokenLogprob::default(); 256],
+            hidden: vec![0.0; c.hidden],
             lists: Lists::new(slots, &limits),
             backend,
             model,
@@ -109,7 +115,8 @@ impl<B: Backend> Batch<B> {
     pub fn host_bytes(&self) -> u64 {
         let slots: usize = self.slots.iter().map(|s| size_of::<Slot>() + s.bytes()).sum();
         let top = size_of::<TokenLogprob>() * self.top.capacity();
-        (slots + self.lists.bytes() + top + self.sampler.bytes() + 4 * self.logits.capacity()) as u64 + self.scratch.host_bytes()
+        (slots + self.lists.bytes() + top + self.sampler.bytes() + 4 * (self.logits.capacity() + self.hidden.capacity())) as u64
+            + self.scratch.host_bytes()
     }
 
     /// Takes the batch apart, to make another with other options of the same model.
@@ -137,6 +144,12 @@ impl<B: Backend> Batch<B> {
         self.slots[slot].current.is_some()
     }
 
+    /// How the slot's answer has ended, if it has.
+    pub fn ending(&self, slot: usize) -> Option<Ending> {
+        let s = &self.slots[slot];
+        s.answer.ending.or((s.current.is_some() && self.is_full(slot)).then_some(Ending::Length))
+    }
+
     /// True if no further token of the slot can be run.
     pub fn is_full(&self, slot: usize) -> bool {
         self.seqs[slot].len() >= self.options.capacity
@@ -146,6 +159,18 @@ impl<B: Backend> Batch<B> {
     pub fn clear(&mut self, slot: usize) {
         self.forget(slot);
         self.slots[slot].clear();
+    }
+
+    /// Ends the slot's answer. What was run stays, for a prompt that begins with it.
+    pub fn finish(&mut self, slot: usize) {
+        if self.slots[slot].mean.is_some() {
+            // the drafter did not follow
+            return self.clear(slot);
+        }
+        let (s, run) = (&mut self.slots[slot], self.seqs[slot].len());
+        s.history.truncate(run);
+        s.current = None;
+        s.answer = Answer::default();
     }
 
     /// Empties what the backend holds of a slot.
@@ -172,17 +197,41 @@ impl<B: Backend> Batch<B> {
     /// # Errors
     /// An empty prompt, one that leaves no room for an answer, ids out of range or bad parameters. The slot is then unchanged.
     pub fn begin(&mut self, slot: usize, prompt: &[u32], params: &SamplingParams) -> Result<(), EngineError> {
-        if prompt.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        if prompt.len() >= self.options.capacity {
-            return Err(EngineError::PromptTooLong { found: prompt.len(), capacity: self.options.capacity });
-        }
-        let vocab = self.model.config().vocab;
-        if let Some(i) = prompt.iter().position(|t| *t as usize >= vocab) {
-            return Err(ForwardError::TokenOutOfRange { id: prompt[i], position: i, vocab }.into());
-        }
+        self.check_prompt(prompt, 1)?;
         self.set_params(slot, params)?;
+        self.load(slot, prompt, params.penalty_last_n)
+    }
+
+    /// [`Batch::begin`] with all that can be asked of an answer; [`Batch::ending`] says when it is complete.
+    ///
+    /// # Errors
+    /// As [`Batch::begin`], or [`Generate::check`].
+    pub fn begin_answer(&mut self, slot: usize, prompt: &[u32], asked: Generate) -> Result<(), EngineError> {
+        asked.check(self.model.config().vocab)?;
+        self.begin(slot, prompt, &asked.params)?;
+        self.slots[slot].answer = Answer::new(asked);
+        Ok(())
+    }
+
+    /// Gives a slot a text to embed, which the next steps will read from its first token on; [`Batch::take_embedding`] then has
+    /// the mean.
+    ///
+    /// # Errors
+    /// An empty text, one longer than the context, or ids out of range. The slot is then unchanged.
+    pub fn begin_embedding(&mut self, slot: usize, text: &[u32]) -> Result<(), EngineError> {
+        self.check_prompt(text, 0)?;
+        self.clear(slot);
+        self.load(slot, text, None)?;
+        self.slots[slot].mean = Some(Mean::new(self.model.config().hidden));
+        Ok(())
+    }
+
+    /// Looks for a reason to refuse a prompt after which `room` tokens must fit.
+    fn check_prompt(&self, prompt: &[u32], room: usize) -> Result<(), EngineError> {
+        crate::request::check_prompt(prompt, room, self.options.capacity, self.model.config().vocab)
+    }
+
+    fn load(&mut self, slot: usize, prompt: &[u32], window: Option<usize>) -> Result<(), EngineError> {
         // at least one token must be run, for its logits
         let kept = self.seqs[slot].len();
         if kept >= prompt.len() || self.committed(slot) != &prompt[..kept] {
@@ -190,7 +239,9 @@ impl<B: Backend> Batch<B> {
         }
         let s = &mut self.slots[slot];
         s.current = None;
-        s.history.reset(params.penalty_last_n);
+        s.answer = Answer::default();
+        s.mean = None;
+        s.history.reset(window);
         for t in prompt {
             s.history.push(*t, Origin::Prompt)?;
         }

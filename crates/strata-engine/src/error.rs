@@ -24,6 +24,27 @@ pub enum EngineError {
     PromptTooLong { found: usize, capacity: usize },
     #[error("{field}: expected {expected}, found {found}")]
     Option { field: &'static str, expected: String, found: String },
+    #[error("the grammar: {0}")]
+    Constraint(String),
+    /// A fault of this program's.
+    #[error("a step panicked")]
+    Panicked,
+    /// What ended several requests at once.
+    #[error("{0}")]
+    Step(String),
+    #[error("the runner's thread could not be started: {0}")]
+    Thread(std::io::Error),
     #[error("stopped by the caller")]
     Cancelled,
+}
+
+impl EngineError {
+    /// The same for another of the requests that it ended.
+    pub(crate) fn repeat(&self) -> EngineError {
+        match self {
+            EngineError::Forward(e) => EngineError::Forward(e.clone()),
+            EngineError::Panicked => EngineError::Panicked,
+            e => EngineError::Step(e.to_string()),
+        }
+    }
 }

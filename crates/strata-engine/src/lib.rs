@@ -4,8 +4,10 @@
 //! speculation, cache reuse or on what else is in a step: each token is drawn from the logits of its position with a generator
 //! keyed by seed and position.
 
+mod answer;
 mod batch;
 mod draft_length;
+mod embed;
 mod engine;
 mod error;
 pub mod evaluate;
@@ -19,12 +21,13 @@ mod slot;
 mod speculate;
 mod step;
 
+pub use answer::Ending;
 pub use batch::Batch;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use options::EngineOptions;
 pub use request::{Constraint, Generate, Kind, Mark, Reason, Refused, Request, Sink, Update, Usage};
-pub use runner::{Facts, RequestId, Runner, RunnerOptions, SlotStatus, Status};
+pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SlotStatus, Status};
 pub use score::{PairRow, score_pair};
 pub use slot::{Stats, Token};
 pub use step::{Event, Work};

@@ -1,9 +1,11 @@
 //! What is asked of a runner, and what it answers.
 
 use crate::error::EngineError;
+use crate::runner::Facts;
 use crate::sampler::SamplingParams;
 use crate::slot::Token;
 use std::time::{Duration, Instant};
+use strata_model::ForwardError;
 use thiserror::Error;
 
 /// One request: a prompt and what to do with it.
@@ -43,10 +45,72 @@ pub struct Generate {
     pub max_tokens: usize,
     /// Tokens that end the answer. The one drawn is the answer's last.
     pub stop: Vec<u32>,
-    /// Added to logits before anything else.
+    /// Added to the logits of tokens before anything else. Log-probabilities are those without it.
     pub bias: Vec<(u32, f32)>,
     /// Says which tokens may come next.
     pub constraint: Option<Box<dyn Constraint>>,
+}
+
+impl Generate {
+    /// An answer as long as the context allows, with nothing beside its parameters.
+    pub fn new(params: SamplingParams) -> Generate {
+        Generate { params, choice: 0, max_tokens: usize::MAX, stop: Vec::new(), bias: Vec::new(), constraint: None }
+    }
+
+    /// Checks what does not depend on the prompt.
+    ///
+    /// # Errors
+    /// Parameters out of range, an answer of no token, a bias that is not finite or not for one of the `vocab` tokens.
+    pub fn check(&self, vocab: usize) -> Result<(), EngineError> {
+        let bad = |field, expected: String, found: String| Err(EngineError::Option { field, expected, found });
+        self.params.validate()?;
+        if self.max_tokens == 0 {
+            return bad("max_tokens", "at least 1".into(), "0".into());
+        }
+        match self.bias.iter().find(|(t, v)| *t as usize >= vocab || !v.is_finite()) {
+            Some((t, v)) if v.is_finite() => bad("bias", format!("tokens below {vocab}"), t.to_string()),
+            Some((t, v)) => bad("bias", "finite values".into(), format!("{v} for token {t}")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Request {
+    /// Checks a request before it is taken.
+    ///
+    /// # Errors
+    /// A prompt that is empty, too long or has ids out of range, marks that are not ascending places of the prompt, or
+    /// [`Generate::check`].
+    pub fn check(&self, facts: &Facts) -> Result<(), EngineError> {
+        let room = match &self.kind {
+            Kind::Generate(g) => {
+                g.check(facts.vocab)?;
+                1
+            }
+            Kind::Embed => 0,
+        };
+        check_prompt(&self.prompt, room, facts.context, facts.vocab)?;
+        let ascending = self.marks.windows(2).all(|m| m[0].at < m[1].at);
+        if !ascending || self.marks.last().is_some_and(|m| m.at > self.prompt.len()) {
+            let (expected, found) = (format!("ascending lengths up to {}", self.prompt.len()), format!("{:?}", self.marks));
+            return Err(EngineError::Option { field: "marks", expected, found });
+        }
+        Ok(())
+    }
+}
+
+/// Looks for a reason to refuse a prompt after which `room` tokens must fit.
+pub(crate) fn check_prompt(prompt: &[u32], room: usize, capacity: usize, vocab: usize) -> Result<(), EngineError> {
+    if prompt.is_empty() {
+        return Err(EngineError::EmptyPrompt);
+    }
+    if prompt.len() + room > capacity {
+        return Err(EngineError::PromptTooLong { found: prompt.len(), capacity });
+    }
+    match prompt.iter().position(|t| *t as usize >= vocab) {
+        Some(i) => Err(ForwardError::TokenOutOfRange { id: prompt[i], position: i, vocab }.into()),
+        None => Ok(()),
+    }
 }
 
 /// A grammar over tokens. Deterministic: what it allows follows from the tokens accepted, never from time.
@@ -86,11 +150,17 @@ pub enum Update {
         cached: usize,
     },
     /// Tokens of the prompt that are read, of all of it, those of the cache included.
-    Read { read: usize, prompt: usize },
+    Read {
+        read: usize,
+        prompt: usize,
+    },
     Token(Token),
     /// One value for each hidden dimension.
     Embedding(Vec<f32>),
-    Ended { reason: Reason, usage: Usage },
+    Ended {
+        reason: Reason,
+        usage: Usage,
+    },
 }
 
 /// Why a request ended.
@@ -133,4 +203,3 @@ pub enum Refused {
     #[error(transparent)]
     Bad(#[from] EngineError),
 }
-

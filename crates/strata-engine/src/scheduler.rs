@@ -27,9 +27,9 @@ pub struct SchedulerLimits {
     pub window: usize,
 }
 
-/// A request, as the scheduler names it.
+/// A request, as the scheduler names it: they are numbered from 0 in the order they came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(u64);
+pub struct Ticket(pub(crate) u64);
 
 /// The queue holds as many requests as it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -188,14 +188,34 @@ impl Scheduler {
         self.waiting.remove(i).map(|r| Ended { ticket: r.ticket, slot: None, cause })
     }
 
-    /// The request that waited longest and a free slot for it, if there are both. `unread(ticket, slot)` gives it the slot and says
-    /// how many tokens of its prompt are to be read (what the slot or a cache already holds is not); 0 refuses it.
+    /// The request that waited longest.
+    pub fn next(&self) -> Option<Ticket> {
+        self.waiting.front().map(|r| r.ticket)
+    }
+
+    /// Slots that nobody has, ascending.
+    pub fn free(&self) -> impl Iterator<Item = usize> {
+        (0..self.slots.len()).filter(|s| self.slots[*s].is_none())
+    }
+
+    /// Gives the request that waited longest a slot, where `unread` tokens of its prompt are to be read (what the slot or a cache
+    /// already holds is not); with 0 it is refused.
+    ///
+    /// # Panics
+    /// If the slot is not free.
+    pub fn place(&mut self, slot: usize, unread: usize) {
+        assert!(self.slots[slot].is_none(), "slot {slot} is free");
+        if let Some(request) = self.waiting.pop_front() {
+            self.slots[slot] = (unread > 0).then_some(Running { request, unread });
+        }
+    }
+
+    /// [`Scheduler::place`] in the first free slot, if there is one and a request waits; `unread(ticket, slot)` says what is to be
+    /// read.
     pub fn admit(&mut self, unread: impl FnOnce(Ticket, usize) -> usize) -> Option<(Ticket, usize)> {
-        let slot = self.slots.iter().position(Option::is_none)?;
-        let request = self.waiting.pop_front()?;
-        let unread = unread(request.ticket, slot);
-        self.slots[slot] = (unread > 0).then_some(Running { request, unread });
-        Some((request.ticket, slot))
+        let (slot, ticket) = (self.free().next()?, self.next()?);
+        self.place(slot, unread(ticket, slot));
+        Some((ticket, slot))
     }
 
     /// The work of the next step, in the order of slots, at most the budget in all. It is taken as done: who is not to go on is

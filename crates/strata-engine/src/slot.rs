@@ -1,5 +1,7 @@
 //! One sequence's side on the host: its tokens, how the next are drawn, and what the caller is told of it.
 
+use crate::answer::Answer;
+use crate::embed::Mean;
 use crate::options::EngineOptions;
 use crate::sampler::{History, SamplingParams, TokenLogprob};
 
@@ -37,6 +39,9 @@ pub(crate) struct Slot {
     /// The prompt and the tokens drawn after it.
     pub history: History,
     pub params: SamplingParams,
+    pub answer: Answer,
+    /// The embedding, if that is asked for and not an answer.
+    pub mean: Option<Mean>,
     /// The newest token: drawn but not run. There is none before the whole prompt was run.
     pub current: Option<u32>,
     /// The tokens of a window: the current one and the drafts, then those that were kept.
@@ -49,6 +54,8 @@ impl Slot {
         Slot {
             history: History::new(vocab, options.capacity + options.spec + 1, None),
             params: SamplingParams::default(),
+            answer: Answer::default(),
+            mean: None,
             current: None,
             window: Vec::with_capacity(options.spec + 1),
             stats: Stats::default(),
@@ -63,6 +70,8 @@ impl Slot {
     pub fn clear(&mut self) {
         self.history.reset(None);
         self.current = None;
+        self.answer = Answer::default();
+        self.mean = None;
         self.stats = Stats::default();
     }
 }

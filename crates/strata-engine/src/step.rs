@@ -79,7 +79,7 @@ impl Lists {
 impl<B: Backend> Batch<B> {
     /// Takes the slots of `work` further in one pass and appends what they got to `out`, slot by slot: the first token after a
     /// prompt that was read to its end, the tokens after the newest one. Nothing is appended after a token for which
-    /// `stop(slot, token)` is true, nor for a slot whose context is full or that has no prompt. A slot that fails is cleared;
+    /// `stop(slot, token)` is true, nor for a slot whose answer has ended ([`Batch::ending`]) or that has no prompt. A slot that fails is cleared;
     /// it does not touch the others.
     ///
     /// # Errors
@@ -106,9 +106,11 @@ impl<B: Backend> Batch<B> {
         let alone = self.lists.tasks.len() == 1 && self.lists.tasks[0].kind != Kind::Prompt;
         let drafts = self.drafter.is_some() && self.length.as_mut().is_none_or(|l| alone && l.begin());
         self.draft(drafts, alone, out)?;
+        self.tell_constraints(out);
         let drafting = start.elapsed();
         self.pass(out)?;
         self.read_logits(out)?;
+        self.read_means(out)?;
         let first = out.len();
         for t in 0..self.lists.tasks.len() {
             self.draw_all(t, stop, out);
@@ -131,7 +133,7 @@ impl<B: Backend> Batch<B> {
         for w in work {
             assert!(w.rows > 0 && self.lists.tasks.iter().all(|t| t.slot != w.slot), "a slot has one entry of at least one row");
             let (kind, most) = match self.unread(w.slot) {
-                0 if !self.is_started(w.slot) || self.is_full(w.slot) => continue,
+                0 if !self.is_started(w.slot) || self.ending(w.slot).is_some() => continue,
                 0 => (Kind::Plain, self.options.capacity - self.seqs[w.slot].len()),
                 unread => (Kind::Prompt, unread),
             };
@@ -167,6 +169,21 @@ impl<B: Backend> Batch<B> {
         d.draft(b, model, &mut self.scratch, length, &mut self.logits, &mut |slot, token| slots[slot].window.push(token))?;
         self.drafts_failed(out);
         Ok(())
+    }
+
+    /// Tells the grammars of the slots that will draw which tokens the pass runs behind what they know.
+    fn tell_constraints(&mut self, out: &mut Vec<Event>) {
+        for t in 0..self.lists.tasks.len() {
+            let Task { slot, kind, ref rows, failed, .. } = self.lists.tasks[t];
+            let draws = kind != Kind::Prompt || rows.len() == self.unread(slot);
+            let s = &mut self.slots[slot];
+            if !failed
+                && draws
+                && let Err(e) = s.answer.ahead(s.window.get(1..).unwrap_or_default())
+            {
+                self.fail(slot, e, out);
+            }
+        }
     }
 
     /// Fails the slots of which the drafter could make nothing.
@@ -219,7 +236,7 @@ impl<B: Backend> Batch<B> {
             match t.kind {
                 Kind::Prompt => {
                     s.stats.prompt_tokens += t.rows.len();
-                    if self.seqs[t.slot].len() == s.history.tokens().len() {
+                    if s.mean.is_none() && self.seqs[t.slot].len() == s.history.tokens().len() {
                         self.lists.head_rows.push(t.rows.end - 1);
                     }
                 }
@@ -247,6 +264,23 @@ impl<B: Backend> Batch<B> {
         Ok(())
     }
 
+    /// Adds the rows of texts to embed to their means.
+    fn read_means(&mut self, out: &mut Vec<Event>) -> Result<(), EngineError> {
+        for t in 0..self.lists.tasks.len() {
+            let Task { slot, ref rows, failed, .. } = self.lists.tasks[t];
+            if failed || self.slots[slot].mean.is_none() {
+                continue;
+            }
+            match self.add_to_mean(slot, rows.clone()) {
+                Err(EngineError::Forward(ForwardError::NotFinite { place, .. })) => {
+                    self.fail(slot, ForwardError::NotFinite { place, which: vec![slot] }.into(), out);
+                }
+                r => r?,
+            }
+        }
+        Ok(())
+    }
+
     /// Draws the tokens of a task and keeps the rows of a window that were right.
     fn draw_all(&mut self, task: usize, stop: &dyn Fn(usize, u32) -> bool, out: &mut Vec<Event>) {
         let Task { slot, kind, logits, failed, .. } = self.lists.tasks[task].clone();
@@ -257,10 +291,7 @@ impl<B: Backend> Batch<B> {
         for (i, row) in logits.clone().enumerate() {
             let token = match self.draw(slot, row) {
                 Ok(token) => token,
-                Err(e) => {
-                    out.truncate(first);
-                    return self.fail(slot, e, out);
-                }
+                Err(e) => return self.fail(slot, e, out),
             };
             let id = token.id;
             out.push(Event { slot, token: Ok(token) });
@@ -268,7 +299,7 @@ impl<B: Backend> Batch<B> {
             s.current = Some(id);
             let right = s.window.get(i + 1) == Some(&id);
             s.stats.accepted += usize::from(right);
-            if !right || stop(slot, id) {
+            if !right || s.answer.ending.is_some() || stop(slot, id) {
                 break;
             }
         }
@@ -293,6 +324,8 @@ impl<B: Backend> Batch<B> {
         for t in self.lists.tasks.iter().filter(|t| !t.failed) {
             let slot = &self.slots[t.slot];
             match t.kind {
+                // nothing will be drafted after a text to embed
+                Kind::Prompt if slot.mean.is_some() => {}
                 Kind::Prompt => {
                     let end = self.seqs[t.slot].len();
                     // not the token that was drawn after the prompt
@@ -313,10 +346,9 @@ impl<B: Backend> Batch<B> {
     fn draw(&mut self, slot: usize, row: usize) -> Result<Token, EngineError> {
         let vocab = self.model.config().vocab;
         let logits = &self.logits[row * vocab..(row + 1) * vocab];
-        let Slot { history, params, .. } = &mut self.slots[slot];
-        let position = history.tokens().len() as u64;
-        let seen = params.has_penalties().then_some(&*history);
-        let s = self.sampler.sample(logits, params, seen, None, position, 0, &mut self.top)?;
+        let Slot { history, params, answer, .. } = &mut self.slots[slot];
+        let s = self.sampler.sample(logits, params, answer.next(history, params)?, &mut self.top)?;
+        answer.take(s.token)?;
         history.push(s.token, Origin::Generated)?;
         Ok(Token { id: s.token, logprob: s.logprob, top: self.top[..s.top_len].to_vec() })
     }

@@ -1,11 +1,13 @@
 //! What the sampler promises: distribution, repeatability, ties, extremes, speculation and errors.
 
-use strata_engine::sampler::{History, Origin, ParamError, SampleError, Sampled, Sampler, SamplingParams, TokenLogprob, philox4x32_10};
+use strata_engine::sampler::{
+    Draw, History, Origin, ParamError, SampleError, Sampled, Sampler, SamplingParams, TokenLogprob, philox4x32_10,
+};
 
 const VOCAB: usize = 248_320;
 
 fn sample(raw: &[f32], p: SamplingParams, position: u64) -> Result<Sampled, SampleError> {
-    Sampler::new(raw.len() as u32).sample(raw, &p, None, None, position, 0, &mut [])
+    Sampler::new(raw.len() as u32).sample(raw, &p, Draw { position, ..Default::default() }, &mut [])
 }
 
 fn token(raw: &[f32], p: SamplingParams, position: u64) -> u32 {
@@ -28,8 +30,8 @@ fn draws_follow_the_distribution_over_positions_and_choices() {
     let mut sampler = Sampler::new(24);
     let (mut positions, mut choices) = ([0u32; 24], [0u32; 24]);
     for i in 0..20_000u32 {
-        positions[sampler.sample(&raw, &p, None, None, i.into(), 0, &mut []).unwrap().token as usize] += 1;
-        choices[sampler.sample(&raw, &p, None, None, 5, i, &mut []).unwrap().token as usize] += 1;
+        positions[sampler.sample(&raw, &p, Draw { position: i.into(), ..Default::default() }, &mut []).unwrap().token as usize] += 1;
+        choices[sampler.sample(&raw, &p, Draw { position: 5, choice: i, ..Default::default() }, &mut []).unwrap().token as usize] += 1;
     }
     // 23 degrees of freedom: above 49.7 once in a thousand seeds
     let (a, b) = (chi_square(&positions, &probability), chi_square(&choices, &probability));
@@ -45,7 +47,9 @@ fn a_draw_depends_on_seed_position_and_choice_only() {
     let raw: Vec<f32> = (0..1000).map(|i| (i * 13 % 97) as f32 * 0.02).collect();
     let p = SamplingParams { top_p: 0.9, seed: 42, ..Default::default() };
     let mut sampler = Sampler::new(1000);
-    let mut at = |p: &SamplingParams, i: u64, c: u32| sampler.sample(&raw, p, None, None, i, c, &mut []).unwrap().token;
+    let mut at = |p: &SamplingParams, i: u64, c: u32| {
+        sampler.sample(&raw, p, Draw { position: i, choice: c, ..Default::default() }, &mut []).unwrap().token
+    };
     let forward: Vec<u32> = (0..200).map(|i| at(&p, i, 0)).collect();
     let mut backward: Vec<u32> = (0..200).rev().map(|i| at(&p, i, 0)).collect();
     backward.reverse();
@@ -120,7 +124,7 @@ fn equal_logits_at_full_vocabulary_use_all_of_it() {
     let mut top = [TokenLogprob::default(); 2];
     let mut quarters = [0u32; 4];
     for i in 0..80 {
-        let s = sampler.sample(&raw, &p, None, None, i, 0, &mut top).unwrap();
+        let s = sampler.sample(&raw, &p, Draw { position: i, ..Default::default() }, &mut top).unwrap();
         // u scaled to the vocabulary, as every mass is 2^32
         let x = philox4x32_10([i as u32, 0, 0, 0], [5, 0]);
         let u = u128::from(x[1]) << 32 | u128::from(x[0]);
@@ -155,7 +159,7 @@ fn logprobs_are_close_to_f64() {
     let sum: f64 = raw.iter().map(|&l| f64::from(l - best).exp()).sum();
     let mut top = [TokenLogprob::default(); 20];
     let p = SamplingParams { logprobs: Some(20), temperature: 0.3, ..Default::default() };
-    let s = Sampler::new(VOCAB as u32).sample(&raw, &p, None, None, 0, 0, &mut top).unwrap();
+    let s = Sampler::new(VOCAB as u32).sample(&raw, &p, Draw::default(), &mut top).unwrap();
     let exact = |t: u32| f64::from(raw[t as usize] - best) - sum.ln();
     assert!((f64::from(s.logprob.unwrap()) - exact(s.token)).abs() < 6e-5);
     assert_eq!(s.top_len, 20);
@@ -173,7 +177,9 @@ fn a_mask_comes_before_the_filters() {
     // allows 3, 35 and 64
     let mask = [1 << 3, 1 << 3, 1 << 0];
     let mut sampler = Sampler::new(70);
-    let mut draw = |p: SamplingParams, m: &[u32], i| sampler.sample(&raw, &p, None, Some(m), i, 0, &mut []).map(|s| s.token);
+    let mut draw = |p: SamplingParams, m: &[u32], i| {
+        sampler.sample(&raw, &p, Draw { position: i, allowed: Some(m), ..Default::default() }, &mut []).map(|s| s.token)
+    };
     assert_eq!(draw(SamplingParams { temperature: 0.0, ..Default::default() }, &mask, 0), Ok(64));
     let hot = SamplingParams { temperature: 50.0, top_k: 2, ..Default::default() };
     let seen: std::collections::BTreeSet<_> = (0..100).map(|i| draw(hot, &mask, i).unwrap()).collect();
@@ -202,7 +208,7 @@ fn a_speculative_window_gives_the_same_tokens() {
     plain.push(1, Origin::Prompt).unwrap();
     for i in 1..100 {
         let row = logits(*plain.tokens().last().unwrap());
-        let t = sampler.sample(&row, &p, Some(&plain), None, i, 0, &mut []).unwrap().token;
+        let t = sampler.sample(&row, &p, Draw { position: i, history: Some(&plain), ..Default::default() }, &mut []).unwrap().token;
         plain.push(t, Origin::Generated).unwrap();
     }
     let text = plain.tokens();
@@ -216,7 +222,12 @@ fn a_speculative_window_gives_the_same_tokens() {
         let mut sampled = Vec::new();
         for k in 0..=4 {
             let row = logits(*spec.tokens().last().unwrap());
-            sampled.push(sampler.sample(&row, &p, Some(&spec), None, (start + k) as u64, 0, &mut []).unwrap().token);
+            sampled.push(
+                sampler
+                    .sample(&row, &p, Draw { position: (start + k) as u64, history: Some(&spec), ..Default::default() }, &mut [])
+                    .unwrap()
+                    .token,
+            );
             if let Some(&d) = draft.get(k) {
                 spec.push(d, Origin::Generated).unwrap();
             }
@@ -252,7 +263,7 @@ fn errors_name_what_is_wrong() {
     let top = SampleError::TopBuffer { expected: 4, found: 0 };
     assert_eq!(sample(&raw, SamplingParams { logprobs: Some(4), ..p }, 0), Err(top));
     let mut sampler = Sampler::new(9);
-    let short = sampler.sample(&raw, &p, None, None, 0, 0, &mut []);
+    let short = sampler.sample(&raw, &p, Draw::default(), &mut []);
     assert_eq!(short, Err(SampleError::Logits { expected: 9, found: 8 }));
     assert_eq!(sample(&[], p, 0), Err(SampleError::NothingAllowed));
 
@@ -262,7 +273,7 @@ fn errors_name_what_is_wrong() {
         let mut h = History::new(vocab, 4, window);
         h.push(2, Origin::Generated).unwrap();
         let raw = [l; 9];
-        sampler.sample(&raw, &p, Some(&h), None, 0, 0, &mut [])
+        sampler.sample(&raw, &p, Draw { history: Some(&h), ..Default::default() }, &mut [])
     };
     let vocab = SampleError::HistoryVocab { expected: 9, found: 8 };
     assert_eq!(with(penalised, 8, Some(64), 1.0), Err(vocab));

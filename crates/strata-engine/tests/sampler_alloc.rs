@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use strata_engine::sampler::{History, Origin, Sampler, SamplingParams, TokenLogprob};
+use strata_engine::sampler::{Draw, History, Origin, Sampler, SamplingParams, TokenLogprob};
 
 thread_local! {
     /// Allocations of this thread; a constant initialiser, so that reading it allocates nothing.
@@ -56,7 +56,9 @@ fn sampling_allocates_nothing() {
         let n = allocations(|| {
             for i in 0..150u64 {
                 for (row, allowed) in [(&flat, None), (&spread, Some(&mask[..]))] {
-                    let s = sampler.sample(row, &p, Some(&history), allowed, i, 0, &mut top).unwrap();
+                    let s = sampler
+                        .sample(row, &p, Draw { position: i, history: Some(&history), allowed, ..Default::default() }, &mut top)
+                        .unwrap();
                     history.push(s.token, Origin::Generated).unwrap();
                     history.push((i * 131) as u32 % VOCAB as u32, Origin::Generated).unwrap();
                 }
@@ -73,7 +75,7 @@ fn the_counter_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(vec![1u8; 100]))), 1);
     let construction = allocations(|| {
         let mut sampler = Sampler::new(4);
-        sampler.sample(&[0.0; 4], &SamplingParams::default(), None, None, 0, 0, &mut []).unwrap();
+        sampler.sample(&[0.0; 4], &SamplingParams::default(), Draw::default(), &mut []).unwrap();
     });
     assert!(construction > 0);
 }

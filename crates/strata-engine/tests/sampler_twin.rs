@@ -1,7 +1,7 @@
 //! The sampler against a naive twin: the definition word for word, by full sorts and 128-bit integers over the whole row.
 
 use proptest::prelude::*;
-use strata_engine::sampler::{History, Origin, SampleError, Sampled, Sampler, SamplingParams, TokenLogprob, philox4x32_10};
+use strata_engine::sampler::{Draw, History, Origin, SampleError, Sampled, Sampler, SamplingParams, TokenLogprob, philox4x32_10};
 use strata_ops::math;
 
 type Context = [(u32, Origin)];
@@ -135,7 +135,7 @@ fn run(
     context.iter().for_each(|&(t, o)| history.push(t, o).unwrap());
     let mut top = [TokenLogprob::default(); 16];
     let mut sampler = Sampler::new(raw.len() as u32);
-    sampler.sample(raw, p, Some(&history), allowed, position, choice, &mut top).map(|s| (s, top))
+    sampler.sample(raw, p, Draw { position, choice, history: Some(&history), allowed, ..Default::default() }, &mut top).map(|s| (s, top))
 }
 
 proptest! {

@@ -204,6 +204,34 @@ impl<B: Backend> Model<B> {
         self.head_with(b, s, rows, &self.final_mixer, &self.output)
     }
 
+    /// The final hidden states, the vectors before the head, of `rows` of the residual, in that order, into
+    /// [`Scratch::final_hidden`].
+    ///
+    /// # Errors
+    /// As [`Model::head`].
+    pub fn final_hidden(&self, b: &B, s: &mut Scratch<B>, rows: impl ExactSizeIterator<Item = usize>) -> Result<(), ForwardError> {
+        let (hidden, n) = (self.config.hidden, rows.len());
+        self.mix(b, s, rows, &self.final_mixer)?;
+        if !b.all_finite(&s.head_hyper.y, 0..n * hidden) {
+            let which = (0..n).filter(|i| !b.all_finite(&s.head_hyper.y, i * hidden..(i + 1) * hidden)).collect();
+            return Err(ForwardError::NotFinite { place: "the final hidden state".into(), which });
+        }
+        Ok(())
+    }
+
+    /// Reads `rows` of the residual by a final mixer.
+    fn mix(&self, b: &B, s: &mut Scratch<B>, rows: impl ExactSizeIterator<Item = usize>, mixer: &Hyper<B>) -> Result<(), ForwardError> {
+        let (c, n) = (&self.config, rows.len());
+        if n > s.limits.head_rows {
+            return Err(ForwardError::TooManyRows { found: n, limit: s.limits.head_rows });
+        }
+        for (to, row) in rows.enumerate() {
+            b.copy(&s.r, row * c.wide(), &mut s.head_r, to * c.wide(), c.wide());
+        }
+        mixer.read(b, c, &s.head_r, n, &mut s.head_hyper);
+        Ok(())
+    }
+
     pub(crate) fn head_with(
         &self,
         b: &B,
@@ -213,13 +241,7 @@ impl<B: Backend> Model<B> {
         output: &B::Matrix,
     ) -> Result<(), ForwardError> {
         let (c, n) = (&self.config, rows.len());
-        if n > s.limits.head_rows {
-            return Err(ForwardError::TooManyRows { found: n, limit: s.limits.head_rows });
-        }
-        for (to, row) in rows.enumerate() {
-            b.copy(&s.r, row * c.wide(), &mut s.head_r, to * c.wide(), c.wide());
-        }
-        mixer.read(b, c, &s.head_r, n, &mut s.head_hyper);
+        self.mix(b, s, rows, mixer)?;
         b.prepare(&s.head_hyper.y, n, &mut s.head_acts);
         b.matmul(&s.head_acts, n, &mut [(output, &mut s.logits)]);
         if !b.all_finite(&s.logits, 0..n * c.vocab) {

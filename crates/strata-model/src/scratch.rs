@@ -187,6 +187,11 @@ impl<B: Backend> Scratch<B> {
         &self.r
     }
 
+    /// What the last call of [`Model::final_hidden`] gave, `[rows, hidden]`.
+    pub fn final_hidden(&self) -> &B::Buf {
+        &self.head_hyper.y
+    }
+
     /// The logits of the last call of the head.
     pub fn logits(&self) -> &B::Buf {
         &self.logits

@@ -15,9 +15,12 @@ pub enum SampleError {
     /// The model gave NaN or an infinity.
     #[error("logits: token {token} has {value}, expected a finite number")]
     NonFinite { token: u32, value: f32 },
-    /// A finite logit left the range of f32 under penalties and temperature.
-    #[error("logits: token {token} became {value} after penalties and temperature, expected a finite number")]
+    /// A finite logit left the range of f32 under bias, penalties and temperature.
+    #[error("logits: token {token} became {value} after bias, penalties and temperature, expected a finite number")]
     Overflow { token: u32, value: f32 },
+    /// A bias is for an id that is not one of the vocabulary.
+    #[error("bias: token {token} is not below the vocabulary size {vocab}")]
+    Bias { token: u32, vocab: usize },
     /// The mask does not have one bit a token.
     #[error("token mask: expected {expected} words, found {found}")]
     Mask { expected: usize, found: usize },

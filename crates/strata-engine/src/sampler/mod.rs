@@ -1,7 +1,8 @@
 //! From logits to a token, with one answer everywhere (NUMERICS.md section 5).
 //!
-//! The order is: penalties, temperature, top-k, top-p, min-p, draw.
+//! The order is: bias, penalties, temperature, top-k, top-p, min-p, draw.
 //!
+//! - **Bias** is added first: `l = l + bias`, one rounded f32 operation for each entry, in the order of the list.
 //! - **Penalties** change the logits of the tokens in a [`History`]; each step below is one rounded f32 operation. The repetition
 //!   penalty counts prompt and output: `l = l > 0 ? l / rep : l * rep`. Frequency and presence count generated tokens only (as
 //!   OpenAI and vLLM do), after it and in this order: `l = l - f32(count) * frequency`, then `l = l - presence`.
@@ -17,8 +18,8 @@
 //!   `r = (u * total) >> 64`; the token is the first kept one, in ascending id order, whose running sum exceeds r.
 //!   The draw depends on (seed, position, choice) and not on how often the sampler was called before.
 //!
-//! **Log-probabilities** are natural logarithms under the distribution of the raw logits, before penalties, mask and
-//! temperature, the default of OpenAI and vLLM: `(l - l_max) - log(S)`, where S is the sum of the raw masses over all ids,
+//! **Log-probabilities** are natural logarithms under the distribution of the raw logits, before bias, penalties, mask
+//! and temperature, the default of OpenAI and vLLM: `(l - l_max) - log(S)`, where S is the sum of the raw masses over all ids,
 //! divided by `2^32` and rounded once to f32, and log is the polynomial of `strata_ops::math`. Rounding masses down loses less
 //! than `n * 2^-32` of S for n ids: at most 6e-5 in the logarithm for 248,320 ids, and far less for a peaked distribution.
 
@@ -35,4 +36,4 @@ pub use error::SampleError;
 pub use history::{History, HistoryError, Origin};
 pub use params::{ParamError, SamplingParams};
 pub use philox::philox4x32_10;
-pub use sample::{ExpInPlace, Sampled, Sampler, TokenLogprob};
+pub use sample::{Draw, ExpInPlace, Sampled, Sampler, TokenLogprob};

@@ -32,6 +32,21 @@ pub struct Sampled {
     pub top_len: usize,
 }
 
+/// Where a token is drawn, and what is asked of it beside [`SamplingParams`].
+#[derive(Clone, Copy, Default)]
+pub struct Draw<'a> {
+    /// Place of the token in its sequence.
+    pub position: u64,
+    /// Which of the request's choices it belongs to.
+    pub choice: u32,
+    /// The tokens before it; needed if there are penalties.
+    pub history: Option<&'a History>,
+    /// Values added to the logits of tokens, in this order.
+    pub bias: &'a [(u32, f32)],
+    /// Bit `i % 32` of word `i / 32` allows token i, `ceil(vocab / 32)` words; `None` allows all.
+    pub allowed: Option<&'a [u32]>,
+}
+
 /// Draws tokens. Holds memory for one row of logits (28 bytes a token of the vocabulary) and no state between calls.
 pub struct Sampler {
     exp: ExpInPlace,
@@ -70,22 +85,15 @@ impl Sampler {
     /// Draws the token of one row. See the [module](super) for every step.
     ///
     /// - `logits`: the model's, one a token, finite.
-    /// - `history`: the tokens before this one; needed if `params` has penalties.
-    /// - `allowed`: bit `i % 32` of word `i / 32` allows token i, `ceil(vocab / 32)` words; `None` allows all.
-    /// - `position`, `choice`: the place of the token being drawn in its sequence, and which of the request's choices it is.
     /// - `top`: receives the most probable tokens, best first, lowest id on ties; at least as long as `params.logprobs` asks.
     ///
     /// # Errors
     /// See [`SampleError`]; `top` is then unchanged.
-    #[allow(clippy::too_many_arguments)]
     pub fn sample(
         &mut self,
         logits: &[f32],
         params: &SamplingParams,
-        history: Option<&History>,
-        allowed: Option<&[u32]>,
-        position: u64,
-        choice: u32,
+        at: Draw<'_>,
         top: &mut [TokenLogprob],
     ) -> Result<Sampled, SampleError> {
         params.validate()?;
@@ -93,7 +101,7 @@ impl Sampler {
         if top.len() < wanted {
             return Err(SampleError::TopBuffer { expected: wanted, found: top.len() });
         }
-        self.load(logits, params, history, allowed)?;
+        self.load(logits, params, at)?;
         let best = largest(&self.row);
         if best == f32::NEG_INFINITY {
             return Err(SampleError::NothingAllowed);
@@ -102,7 +110,7 @@ impl Sampler {
             // there is a first one: `best` is in the row
             self.row.iter().position(|&l| l == best).unwrap_or(0) as u32
         } else {
-            self.draw(best, params, position, choice)
+            self.draw(best, params, at.position, at.choice)
         };
         let mut sampled = Sampled { token, logprob: None, top_len: 0 };
         if params.logprobs.is_some() {
@@ -116,13 +124,7 @@ impl Sampler {
     }
 
     /// Checks the inputs and fills `row`.
-    fn load(
-        &mut self,
-        logits: &[f32],
-        params: &SamplingParams,
-        history: Option<&History>,
-        allowed: Option<&[u32]>,
-    ) -> Result<(), SampleError> {
+    fn load(&mut self, logits: &[f32], params: &SamplingParams, at: Draw<'_>) -> Result<(), SampleError> {
         let vocab = self.row.len();
         if logits.len() != vocab {
             return Err(SampleError::Logits { expected: vocab, found: logits.len() });
@@ -131,8 +133,12 @@ impl Sampler {
             return Err(SampleError::NonFinite { token, value });
         }
         self.row.copy_from_slice(logits);
+        for &(token, value) in at.bias {
+            let l = self.row.get_mut(token as usize).ok_or(SampleError::Bias { token, vocab })?;
+            *l += value;
+        }
         if params.has_penalties() {
-            let history = history.ok_or(SampleError::NoHistory)?;
+            let history = at.history.ok_or(SampleError::NoHistory)?;
             if history.vocab() != vocab {
                 return Err(SampleError::HistoryVocab { expected: vocab, found: history.vocab() });
             }
@@ -147,7 +153,7 @@ impl Sampler {
         if let Some((token, value)) = non_finite(&self.row) {
             return Err(SampleError::Overflow { token, value });
         }
-        if let Some(words) = allowed {
+        if let Some(words) = at.allowed {
             if words.len() != vocab.div_ceil(32) {
                 return Err(SampleError::Mask { expected: vocab.div_ceil(32), found: words.len() });
             }
