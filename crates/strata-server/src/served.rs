@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use strata_engine::sampler::SamplingParams;
 use strata_engine::{EngineError, Generate, Kind, Reason, Refused, Request, Runner, Sink, Update};
-use strata_text::{ChatTemplate, Tokenizer};
+use strata_text::{CallFormat, ChatTemplate, Tokenizer};
 
 /// What a server is given once a model is loaded and warm.
 pub struct ModelInfo {
@@ -33,6 +33,8 @@ pub struct Served {
     pub queue: usize,
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
+    /// How the template has calls of tools written.
+    pub calls: Option<CallFormat>,
     /// Seconds since 1970 at which it was ready.
     pub created: u64,
     /// A text of more bytes than this has more tokens than the context, for certain.
@@ -53,6 +55,7 @@ impl Served {
             metrics: Arc::new(Metrics::new(&name, &runner)),
             recent: Recent::default(),
             created: crate::app::unix_time(),
+            calls: template.as_ref().and_then(|(_, source)| CallFormat::of_template(source)),
             template: template.map(|(t, _)| t),
             name,
             aliases,

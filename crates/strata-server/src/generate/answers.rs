@@ -87,7 +87,7 @@ impl Answers {
         let mut answers = Answers {
             served: Arc::clone(served),
             updates,
-            choices: (0..all).map(|i| Choice::new(served, i, options)).collect::<Result<_, _>>()?,
+            choices: (0..all).map(|i| Choice::new(served, i, &prompts[(i / options.n) as usize], options)).collect::<Result<_, _>>()?,
             ids: Vec::new(),
             events: VecDeque::new(),
             prompt: prompts.iter().map(|p| p.ids.len()).sum(),
@@ -188,7 +188,7 @@ impl Answers {
             Update::Token(token) => {
                 let c = &mut self.choices[choice];
                 c.token(&token, &mut self.events);
-                if c.stopped.is_some() {
+                if c.cut.is_some() {
                     self.served.runner.cancel(self.ids[choice]);
                 }
             }

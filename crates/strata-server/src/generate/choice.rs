@@ -1,27 +1,39 @@
 //! From the tokens of one choice to its events.
 
 use super::event::{ChatEvent, FinishReason, TokenInfo};
+use super::prompt::ReadPrompt;
 use super::request::AnswerOptions;
+use crate::app::unique;
 use crate::served::Served;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use strata_engine::Token;
-use strata_text::{StopStrings, StopStringsError, StreamDecoder, Tokenizer};
+use strata_text::{ReplyEvent, ReplyParser, ReplyStart, StopStrings, StopStringsError, StreamDecoder, Tokenizer};
 
-/// One choice while it is drawn.
+/// What ends the thinking.
+const END_THINK: &str = "</think>";
+
+/// One choice while it is drawn: tokens become text, text up to a stop string becomes reasoning, content and calls.
 pub(super) struct Choice {
     number: u32,
     tokenizer: Arc<Tokenizer>,
     decoder: StreamDecoder,
     stops: StopStrings,
-    texts: Vec<String>,
+    stop_texts: Vec<String>,
     /// Tokens that end the answer and are not part of its text.
     stop_ids: Vec<u32>,
+    /// Takes the answer to a conversation apart.
+    parser: Option<ReplyParser>,
+    parallel: bool,
+    end_think: Option<u32>,
+    thinking: bool,
+    /// No content has come since the thinking ended.
+    after_thinking: bool,
     logprobs: bool,
-    /// Tokens whose text is not certain yet.
+    /// Tokens whose text has not come out.
     pending: Vec<TokenInfo>,
-    /// A stop string was found.
-    pub stopped: Option<String>,
+    /// The answer ended before its tokens did; nothing more is taken.
+    pub cut: Option<FinishReason>,
     /// The last event is out.
     pub finished: bool,
     pub generated: usize,
@@ -29,30 +41,36 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    pub fn new(served: &Served, number: u32, options: &AnswerOptions) -> Result<Choice, StopStringsError> {
-        let stop_ids = if options.ignore_eos { Vec::new() } else { served.tokenizer.stop_ids().to_vec() };
+    pub fn new(served: &Served, number: u32, prompt: &ReadPrompt, options: &AnswerOptions) -> Result<Choice, StopStringsError> {
+        let reply = prompt.reply.as_ref();
         Ok(Choice {
             number,
             tokenizer: Arc::clone(&served.tokenizer),
             decoder: StreamDecoder::new(Arc::clone(&served.tokenizer), true),
             stops: StopStrings::new(&options.stop)?,
-            texts: options.stop.clone(),
-            stop_ids,
+            stop_texts: options.stop.clone(),
+            stop_ids: if options.ignore_eos { Vec::new() } else { served.tokenizer.stop_ids().to_vec() },
+            parser: reply.map(|r| ReplyParser::new(r.start, r.calls, r.types.clone())),
+            parallel: reply.is_none_or(|r| r.parallel),
+            end_think: served.tokenizer.id_of(END_THINK),
+            thinking: reply.is_some_and(|r| r.start == ReplyStart::Reasoning),
+            after_thinking: false,
             logprobs: options.params.logprobs.is_some(),
             pending: Vec::new(),
-            stopped: None,
+            cut: None,
             finished: false,
             generated: 0,
             reasoning: 0,
         })
     }
 
-    /// Takes a token. Nothing more is to come once `stopped` is set.
+    /// Takes a token.
     pub fn token(&mut self, token: &Token, out: &mut VecDeque<ChatEvent>) {
-        if self.stopped.is_some() || self.finished {
+        if self.cut.is_some() || self.finished {
             return;
         }
         self.generated += 1;
+        self.reasoning += usize::from(self.thinking);
         if self.stop_ids.contains(&token.id) {
             return;
         }
@@ -62,27 +80,89 @@ impl Choice {
         let text = self.decoder.push(token.id);
         let found = self.stops.push(&text);
         self.text(&found.text, out);
-        self.stopped = found.matched.map(|i| self.texts[i].clone());
+        if let Some(i) = found.matched {
+            self.cut.get_or_insert(FinishReason::StopString(self.stop_texts[i].clone()));
+        }
+        if self.thinking && Some(token.id) == self.end_think {
+            self.end_of_thinking();
+        }
     }
 
-    /// Ends the text: what was held back is part of it.
+    /// Ends the text: what was held back is part of it, unless the answer was cut.
     pub fn end(&mut self, reason: FinishReason, out: &mut VecDeque<ChatEvent>) -> FinishReason {
         self.finished = true;
-        if let Some(text) = self.stopped.take() {
-            return FinishReason::StopString(text);
+        if !matches!(self.cut, Some(FinishReason::StopString(_))) {
+            let mut rest = self.stops.push(&self.decoder.finish()).text;
+            if let Ok(none) = StopStrings::new::<&str>(&[]) {
+                rest.push_str(&std::mem::replace(&mut self.stops, none).finish());
+            }
+            self.text(&rest, out);
         }
-        let mut rest = self.stops.push(&self.decoder.finish()).text;
-        if let Ok(none) = StopStrings::new::<&str>(&[]) {
-            rest.push_str(&std::mem::replace(&mut self.stops, none).finish());
+        let calls = self.parser.as_ref().map_or(0, ReplyParser::calls);
+        let last = self.parser.take().map(ReplyParser::finish).unwrap_or_default();
+        last.into_iter().for_each(|event| self.event(event, out));
+        match self.cut.take().unwrap_or(reason) {
+            FinishReason::Stop if calls > 0 => FinishReason::ToolCalls,
+            reason => reason,
         }
-        self.text(&rest, out);
-        reason
     }
 
     fn text(&mut self, text: &str, out: &mut VecDeque<ChatEvent>) {
-        if !text.is_empty() {
-            out.push_back(ChatEvent::Content { choice: self.number, text: text.to_owned(), logprobs: std::mem::take(&mut self.pending) });
+        if text.is_empty() || self.cut.is_some() {
+            return;
         }
+        match &mut self.parser {
+            None => self.event(ReplyEvent::Content(text.to_owned()), out),
+            Some(parser) => parser.push(text).into_iter().for_each(|event| self.event(event, out)),
+        }
+    }
+
+    fn event(&mut self, event: ReplyEvent, out: &mut VecDeque<ChatEvent>) {
+        let choice = self.number;
+        // the answer was cut between two events of one text
+        if self.cut == Some(FinishReason::ToolCalls) {
+            return;
+        }
+        match event {
+            ReplyEvent::Reasoning(text) => {
+                self.thinking = true;
+                self.pending.clear();
+                out.push_back(ChatEvent::Reasoning { choice, text });
+            }
+            ReplyEvent::Content(text) => {
+                self.end_of_thinking();
+                let logprobs = self.shown(&text);
+                out.push_back(ChatEvent::Content { choice, text, logprobs });
+            }
+            ReplyEvent::ToolCall { index, name } => {
+                self.end_of_thinking();
+                self.pending.clear();
+                out.push_back(ChatEvent::ToolCall { choice, index, id: unique("call_"), name });
+            }
+            ReplyEvent::Arguments { index, delta } => {
+                self.pending.clear();
+                out.push_back(ChatEvent::ToolArguments { choice, index, delta });
+            }
+            ReplyEvent::ToolCallEnd { .. } if !self.parallel => self.cut = Some(FinishReason::ToolCalls),
+            ReplyEvent::ToolCallEnd { .. } => {}
+        }
+    }
+
+    fn end_of_thinking(&mut self) {
+        if std::mem::take(&mut self.thinking) {
+            self.pending.clear();
+            self.after_thinking = true;
+        }
+    }
+
+    /// The tokens of a content that begins with `text`. Newlines between thinking and content belong to neither.
+    fn shown(&mut self, text: &str) -> Vec<TokenInfo> {
+        let mut tokens = std::mem::take(&mut self.pending);
+        if std::mem::take(&mut self.after_thinking) && !text.starts_with('\n') {
+            let newlines = tokens.iter().take_while(|t| t.bytes.iter().all(|b| *b == b'\n')).count();
+            tokens.drain(..newlines);
+        }
+        tokens
     }
 }
 

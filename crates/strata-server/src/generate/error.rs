@@ -1,7 +1,7 @@
 //! Why a request is not taken, whatever API it came through.
 
 use strata_engine::{EngineError, Refused};
-use strata_text::{StopStringsError, TemplateError, TokenizerError};
+use strata_text::{MessageError, StopStringsError, TemplateError, TokenizerError};
 use thiserror::Error;
 
 /// A request that is refused before any answer begins.
@@ -17,6 +17,8 @@ pub enum RequestError {
     Template { field: &'static str, error: TemplateError },
     #[error("{field}: {error}")]
     Tokenizer { field: &'static str, error: TokenizerError },
+    #[error(transparent)]
+    Message(#[from] MessageError),
     #[error(transparent)]
     Stop(#[from] StopStringsError),
     /// As many requests wait as may.
@@ -51,6 +53,7 @@ impl RequestError {
                 Some(field)
             }
             RequestError::Stop(_) => Some("stop"),
+            RequestError::Message(MessageError::Field { field, .. } | MessageError::NotText { field, .. }) => Some(field),
             RequestError::Engine(EngineError::Params(e)) => Some(e.field),
             RequestError::Engine(EngineError::EmptyPrompt) => Some("prompt"),
             _ => None,
@@ -71,6 +74,7 @@ impl RequestError {
             | RequestError::PromptTooLong { .. }
             | RequestError::Template { .. }
             | RequestError::Tokenizer { .. }
+            | RequestError::Message(_)
             | RequestError::Stop(_) => 400,
         }
     }

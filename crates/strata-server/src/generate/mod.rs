@@ -13,7 +13,7 @@ pub use answers::{Answer, Answers, ToolCall};
 pub use embeddings::Embeddings;
 pub use error::RequestError;
 pub use event::{ChatEvent, FinishReason, TokenInfo, Usage};
-pub use prompt::{ReadPrompt, chat_prompt, text_prompt};
+pub use prompt::{ReadPrompt, Reply, chat_prompt, text_prompt};
 pub use request::{AnswerOptions, ChatRequest, CompletionRequest, Format, Prompt, ToolChoice};
 
 use crate::served::Served;

@@ -3,9 +3,9 @@
 use super::error::RequestError;
 use super::request::{ChatRequest, Prompt, ToolChoice};
 use crate::served::Served;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use strata_engine::Mark;
-use strata_text::RenderOptions;
+use strata_text::{CallFormat, RenderOptions, ReplyStart, TemplateError, ToolTypes, template_messages, turn_ends};
 
 /// A prompt as the engine takes it.
 #[derive(Clone, Debug, Default)]
@@ -13,10 +13,19 @@ pub struct ReadPrompt {
     pub ids: Vec<u32>,
     /// Places worth keeping.
     pub marks: Vec<Mark>,
-    /// It ends inside the thinking.
-    pub thinking: bool,
-    /// The answer may think and call tools: it is taken apart.
-    pub chat: bool,
+    /// How its answer is taken apart; that to a plain text is not.
+    pub reply: Option<Reply>,
+}
+
+/// What is known beforehand about the answer to a conversation.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub start: ReplyStart,
+    /// How calls are written, where tools are offered.
+    pub calls: Option<CallFormat>,
+    pub types: ToolTypes,
+    /// It may have several calls.
+    pub parallel: bool,
 }
 
 /// The ids of a conversation, up to the opening of the assistant's turn.
@@ -27,22 +36,43 @@ pub fn chat_prompt(served: &Served, request: &ChatRequest) -> Result<ReadPrompt,
     let Some(template) = &served.template else {
         return Err(RequestError::field("messages", "a model with a chat template", "one without; /v1/completions needs none"));
     };
-    let mut extra = serde_json::Map::new();
-    if let Some(effort) = &request.effort {
-        extra.insert("reasoning_effort".into(), effort.as_str().into());
-    }
-    extra.extend(request.template_args.clone());
+    let messages = Value::Array(template_messages(&Value::Array(request.messages.clone()))?);
     let tools = (!request.tools.is_empty() && request.tool_choice != ToolChoice::None).then(|| Value::Array(request.tools.clone()));
-    let options = RenderOptions {
-        tools: tools.as_ref(),
-        add_generation_prompt: true,
-        enable_thinking: request.thinking,
-        extra: (!extra.is_empty()).then_some(&extra),
+    let render = |effort: Option<&str>| {
+        let mut extra: Map<String, Value> = effort.map(|e| ("reasoning_effort".to_owned(), e.into())).into_iter().collect();
+        extra.extend(request.template_args.clone());
+        let options = RenderOptions {
+            tools: tools.as_ref(),
+            add_generation_prompt: true,
+            enable_thinking: request.thinking,
+            extra: (!extra.is_empty()).then_some(&extra),
+        };
+        template.render(&messages, &options)
     };
-    let text = template.render(&Value::Array(request.messages.clone()), &options);
+    let effort = request.effort.as_deref();
+    let text = match (render(effort), effort.and_then(nearest)) {
+        (Err(error @ TemplateError::Raised { .. }), Some(other)) => render(Some(other)).map_err(|_| error),
+        (text, _) => text,
+    };
     let text = text.map_err(|error| RequestError::Template { field: "messages", error })?;
     let ids = encode(served, &text, "messages")?;
-    Ok(ReadPrompt { ids, marks: Vec::new(), thinking: text.trim_end().ends_with("<think>"), chat: true })
+    let marks = turn_ends(&served.tokenizer, &ids).into_iter().map(|t| Mark { at: t.at, pinned: t.system }).collect();
+    let reply = Reply {
+        start: ReplyStart::of_prompt(&text),
+        calls: served.calls.filter(|_| tools.is_some()),
+        types: tools.as_ref().map(ToolTypes::new).unwrap_or_default(),
+        parallel: request.parallel_tool_calls,
+    };
+    Ok(ReadPrompt { ids, marks, reply: Some(reply) })
+}
+
+/// The effort to ask for where a template refuses this one: OpenAI's names at the ends are not every model's.
+fn nearest(effort: &str) -> Option<&'static str> {
+    match effort {
+        "minimal" => Some("low"),
+        "high" => Some("xhigh"),
+        _ => None,
+    }
 }
 
 /// The ids of a text, or ids as they are.
