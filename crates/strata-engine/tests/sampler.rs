@@ -283,5 +283,5 @@ fn errors_name_what_is_wrong() {
     assert_eq!(with(penalised, 9, Some(64), -3e38), Err(overflow));
     let hot = SampleError::Overflow { token: 0, value: f32::INFINITY };
     assert_eq!(with(SamplingParams { temperature: 0.5, ..p }, 9, None, 3e38), Err(hot));
-    assert_eq!(hot.to_string(), "logits: token 0 became inf after penalties and temperature, expected a finite number");
+    assert_eq!(hot.to_string(), "logits: token 0 became inf after bias, penalties and temperature, expected a finite number");
 }

@@ -22,9 +22,22 @@ fn by_rank(row: &[f32], ids: &mut [usize]) {
     ids.sort_by(|&a, &b| row[b].partial_cmp(&row[a]).unwrap().then(a.cmp(&b)));
 }
 
+/// Where a token is drawn.
+#[derive(Clone, Copy, Default)]
+struct At<'a> {
+    context: &'a Context,
+    bias: &'a [(u32, f32)],
+    position: u64,
+    choice: u32,
+}
+
 /// Token, its log-probability and the most probable tokens.
-fn twin(raw: &[f32], p: &SamplingParams, context: &Context, allowed: &[bool], position: u64, choice: u32) -> (u32, f32, Vec<(u32, f32)>) {
+fn twin(raw: &[f32], p: &SamplingParams, a: &At<'_>, allowed: &[bool]) -> (u32, f32, Vec<(u32, f32)>) {
+    let At { context, bias, position, choice } = *a;
     let mut row = raw.to_vec();
+    for (t, b) in bias {
+        row[*t as usize] += b;
+    }
     let from = context.len() - context.len().min(p.penalty_last_n.unwrap_or(usize::MAX));
     for (i, l) in row.iter_mut().enumerate() {
         let mine: Vec<_> = context[from..].iter().filter(|t| t.0 as usize == i).collect();
@@ -123,28 +136,22 @@ fn context(vocab: usize) -> impl Strategy<Value = Vec<(u32, Origin)>> {
     prop::collection::vec(token, 0..20)
 }
 
-fn run(
-    raw: &[f32],
-    p: &SamplingParams,
-    context: &Context,
-    allowed: Option<&[u32]>,
-    position: u64,
-    choice: u32,
-) -> Result<(Sampled, [TokenLogprob; 16]), SampleError> {
+fn run(raw: &[f32], p: &SamplingParams, a: &At<'_>, allowed: Option<&[u32]>) -> Result<(Sampled, [TokenLogprob; 16]), SampleError> {
     let mut history = History::new(raw.len(), 32, p.penalty_last_n);
-    context.iter().for_each(|&(t, o)| history.push(t, o).unwrap());
+    a.context.iter().for_each(|&(t, o)| history.push(t, o).unwrap());
     let mut top = [TokenLogprob::default(); 16];
-    let mut sampler = Sampler::new(raw.len() as u32);
-    sampler.sample(raw, p, Draw { position, choice, history: Some(&history), allowed, ..Default::default() }, &mut top).map(|s| (s, top))
+    let at = Draw { position: a.position, choice: a.choice, history: Some(&history), bias: a.bias, allowed };
+    Sampler::new(raw.len() as u32).sample(raw, p, at, &mut top).map(|s| (s, top))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
     #[test]
     fn equals_the_twin(
-        (raw, context, mut allowed) in row().prop_flat_map(|r| {
+        (raw, context, bias, mut allowed) in row().prop_flat_map(|r| {
             let n = r.len();
-            (Just(r), context(n), prop::collection::vec(prop::bool::weighted(0.7), n))
+            let bias = prop::collection::vec((0..n as u32, prop_oneof![-3.0f32..3.0, -100.0f32..100.0]), 0..6);
+            (Just(r), context(n), bias, prop::collection::vec(prop::bool::weighted(0.7), n))
         }),
         p in params(),
         masked: bool,
@@ -158,8 +165,9 @@ proptest! {
             allowed.fill(true);
         }
         let mask = words(&allowed);
-        let (token, logprob, want_top) = twin(&raw, &p, &context, &allowed, position, choice);
-        let (got, top) = run(&raw, &p, &context, masked.then_some(&mask), position, choice).unwrap();
+        let at = At { context: &context, bias: &bias, position, choice };
+        let (token, logprob, want_top) = twin(&raw, &p, &at, &allowed);
+        let (got, top) = run(&raw, &p, &at, masked.then_some(&mask)).unwrap();
         prop_assert_eq!(got.token, token);
         prop_assert_eq!(got.logprob.map(f32::to_bits), p.logprobs.map(|_| logprob.to_bits()));
         let got_top: Vec<_> = top[..got.top_len].iter().map(|t| (t.token, t.logprob.to_bits())).collect();
@@ -179,8 +187,9 @@ fn equals_the_twin_at_full_vocabulary() {
     for (i, row) in [flat, gentle, peaked].iter().enumerate() {
         for (top_k, top_p, min_p) in [(0, 1.0, 0.0), (0, 0.9, 0.0), (1000, 0.95, 0.0), (0, 1.0, 0.3)] {
             let p = SamplingParams { top_k, top_p, min_p, temperature: 0.8, logprobs: Some(3), seed: 11, ..Default::default() };
-            let (token, logprob, _) = twin(row, &p, &[], &allowed, 99, 1);
-            let (got, _) = run(row, &p, &[], None, 99, 1).unwrap();
+            let at = At { position: 99, choice: 1, ..At::default() };
+            let (token, logprob, _) = twin(row, &p, &at, &allowed);
+            let (got, _) = run(row, &p, &at, None).unwrap();
             assert_eq!((got.token, got.logprob), (token, Some(logprob)), "row {i}, {p:?}");
         }
     }
@@ -205,9 +214,17 @@ fn a_twin_of_other_parameters_disagrees() {
         (SamplingParams { repetition_penalty: 1.2, penalty_last_n: Some(2), ..p }, SamplingParams { repetition_penalty: 1.2, ..p }),
     ];
     for (ours, theirs) in pairs {
-        let differs = |i: u64| run(&raw, &ours, &context, None, i, 0).unwrap().0.token != twin(&raw, &theirs, &context, &allowed, i, 0).0;
+        let at = |position| At { context: &context, position, ..At::default() };
+        let differs = |i: u64| run(&raw, &ours, &at(i), None).unwrap().0.token != twin(&raw, &theirs, &at(i), &allowed).0;
         assert!((0..1000).any(differs), "{theirs:?}");
-        let agrees = |i: u64| run(&raw, &ours, &context, None, i, 0).unwrap().0.token == twin(&raw, &ours, &context, &allowed, i, 0).0;
+        let agrees = |i: u64| run(&raw, &ours, &at(i), None).unwrap().0.token == twin(&raw, &ours, &at(i), &allowed).0;
         assert!((0..1000).all(agrees), "{ours:?}");
     }
+    // and a bias, of which the order counts: 1e8 leaves nothing of the other
+    let at = |bias, position| At { context: &context, bias, position, ..At::default() };
+    let (to, fro) = ([(40, 1e8f32), (40, -1e8), (40, 3.0)], [(40, 1e8f32), (40, 3.0), (40, -1e8)]);
+    let differs = |i: u64| run(&raw, &p, &at(&to, i), None).unwrap().0.token != twin(&raw, &p, &at(&fro, i), &allowed).0;
+    assert!((0..1000).any(differs));
+    let bad = run(&raw, &p, &at(&[(100, 1.0)], 0), None).err();
+    assert_eq!(bad, Some(SampleError::Bias { token: 100, vocab: 100 }));
 }
