@@ -170,6 +170,11 @@ impl Collector for OfRunner {
         gauge("vllm:num_requests_running", "Requests with a slot.", running.len() as f64)?;
         gauge("vllm:num_requests_waiting", "Requests that wait for a slot.", s.waiting as f64)?;
         gauge("vllm:kv_cache_usage_perc", "Share of all slots' cells in use, 0 to 1.", kv)?;
+        gauge(
+            "strata:schedule_delay_p99_seconds",
+            "99 % of requests with a free slot waited no longer.",
+            s.first_step.quantile(0.99).as_secs_f64(),
+        )?;
         gauge("strata:slots", "Sequences there is memory for.", facts.slots as f64)?;
         let mut counter = |name: &str, help: &str, value: f64| {
             let counter = ConstCounter::new(value);

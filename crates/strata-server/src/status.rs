@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use strata_engine::Status;
+use strata_engine::{Histogram, Status};
 
 /// Rates are over this long.
 const WINDOW: Duration = Duration::from_secs(5);
@@ -125,8 +125,18 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
             "hit_rate": share(s.cached_tokens, all_prompt),
         },
         "times_ms": times.collect::<Map<_, _>>(),
+        "delays_ms": {"first_step": delay(&s.first_step), "between_steps": delay(&s.between_steps), "step": delay(&s.step)},
         "memory": (served.memory)(),
     })
+}
+
+/// Milliseconds; null before any.
+fn delay(h: &Histogram) -> Value {
+    let ms = |d: Duration| d.as_secs_f64() * 1e3;
+    match h.count() {
+        0 => Value::Null,
+        _ => json!({"p50": ms(h.quantile(0.5)), "p99": ms(h.quantile(0.99)), "max": ms(h.max())}),
+    }
 }
 
 fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {

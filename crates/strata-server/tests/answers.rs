@@ -212,3 +212,83 @@ fn progress_and_usage() {
     let read: Vec<u64> = progress.iter().map(|p| p["processed"].as_u64().unwrap()).collect();
     assert!(read.windows(2).all(|w| w[0] < w[1]) && read[read.len() - 1] == n as u64, "{read:?}");
 }
+
+#[test]
+fn thinking_is_apart() {
+    let client = shared();
+    let question = messages("Fred has 12 apples. He buys 7 more. How many apples does Fred have?");
+    let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+    let (_, raw) = solo(&chat_ids(&question, true), &params, 200, false);
+    let (thought, answer) = raw.split_once("</think>").expect("the reference model thinks");
+    let body = json!({"messages": question, "temperature": 0, "logprobs": true});
+    let whole = client.post(PATH, &body).json();
+    let message = &whole["choices"][0]["message"];
+    assert_eq!(message["reasoning_content"], thought.trim());
+    assert_eq!(message["content"], answer.trim());
+    let used = text().0.encode(&format!("{}\n</think>", thought.trim()), true).unwrap().len();
+    assert_eq!(whole["usage"]["completion_tokens_details"]["reasoning_tokens"], used);
+    let events = client.events(PATH, &body);
+    let deltas = |name: &str| events.iter().filter_map(|e| e["choices"][0]["delta"][name].as_str()).collect::<String>();
+    assert_eq!((deltas("reasoning_content"), deltas("content")), (thought.trim().to_owned(), answer.trim().to_owned()));
+    let shown =
+        whole["choices"][0]["logprobs"]["content"].as_array().unwrap().iter().map(|t| t["token"].as_str().unwrap()).collect::<String>();
+    assert_eq!(shown, answer.trim(), "log-probabilities are those of the content's tokens");
+    let quiet = json!({"messages": question, "temperature": 0, "reasoning_effort": "none"});
+    assert!(client.post(PATH, &quiet).json()["choices"][0]["message"].get("reasoning_content").is_none());
+}
+
+/// A tool and a question that the reference model answers with a call of it.
+fn with_tool() -> Value {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    json!({
+        "messages": messages("What is the weather in Paris?"), "temperature": 0,
+        "tools": [{"type": "function", "function": {"name": "get_weather", "description": "weather", "parameters": parameters}}],
+    })
+}
+
+#[test]
+fn calls_of_tools() {
+    let client = shared();
+    let body = with_tool();
+    let whole = client.post(PATH, &body).json();
+    let choice = &whole["choices"][0];
+    assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&"tool_calls".into(), &Value::Null));
+    let call = &choice["message"]["tool_calls"][0];
+    assert_eq!((&call["type"], &call["function"]["name"]), (&"function".into(), &"get_weather".into()));
+    assert!(call["id"].as_str().is_some_and(|id| id.len() > 20));
+    let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments, json!({"city": "Paris"}));
+
+    let events = client.events(PATH, &body);
+    let deltas: Vec<&Value> = events.iter().map(|e| &e["choices"][0]["delta"]["tool_calls"][0]).filter(|d| d.is_object()).collect();
+    assert_eq!((&deltas[0]["index"], &deltas[0]["function"]["name"]), (&0.into(), &"get_weather".into()));
+    assert!(deltas.len() > 3 && deltas[1..].iter().all(|d| d.get("id").is_none()), "arguments come as they grow");
+    let joined: String = deltas.iter().map(|d| d["function"]["arguments"].as_str().unwrap()).collect();
+    assert_eq!(joined, call["function"]["arguments"].as_str().unwrap());
+    assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+
+    // the call and its result go back
+    let mut next = body.clone();
+    let turns = next["messages"].as_array_mut().unwrap();
+    turns.push(choice["message"].clone());
+    turns.push(json!({"role": "tool", "tool_call_id": call["id"], "content": [{"type": "text", "text": "Sunny, 20 degrees."}]}));
+    let reply = client.post(PATH, &next);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+
+    // tools that are not to be called are not shown, and nothing is taken for a call of them
+    let mut none = body.clone();
+    none["tool_choice"] = "none".into();
+    let mut without = body.clone();
+    without.as_object_mut().unwrap().remove("tools");
+    let (none, without) = (client.post(PATH, &none).json(), client.post(PATH, &without).json());
+    assert_eq!(none["choices"], without["choices"]);
+    assert_eq!(none["usage"], without["usage"]);
+}
+
+#[test]
+fn images_are_refused_by_name() {
+    let part = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    let body = json!({"messages": [{"role": "user", "content": [{"type": "text", "text": "Look:"}, part]}]});
+    let reply = shared().post(PATH, &body);
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &"messages[0].content[1].type".into()));
+}

@@ -196,6 +196,7 @@ fn status_metrics_and_health() {
     assert_eq!(status["slots"].as_array().unwrap().len(), SLOTS);
     assert!(status["counters"]["generated_tokens"].as_u64() >= Some(3), "{status}");
     assert!(status["times_ms"]["first_token"]["p99"].as_f64() > Some(0.0), "{status}");
+    assert!(status["delays_ms"]["first_step"]["p99"].as_f64() > Some(0.0), "{status}");
     let reply = client.get("/metrics");
     assert!(reply.header("content-type").is_some_and(|t| t.starts_with("application/openmetrics-text")));
     for name in [
