@@ -9,6 +9,9 @@ import * as settings from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import * as theme from "./themes.js";
 
+// Milliseconds until a server that is not ready is asked again.
+const RETRY = 3000;
+
 // Asks for the key; true once one was given. Two that need it at once get one dialog.
 let asking = null;
 function askKey() {
@@ -38,6 +41,8 @@ async function loadModels() {
     byId("model").textContent = error.message;
     byId("model").classList.add("error");
     if (error.status === 401) askKey();
+    // not there yet, or loading the model
+    else setTimeout(loadModels, RETRY);
   }
 }
 
