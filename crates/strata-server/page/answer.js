@@ -4,10 +4,11 @@ import { ApiError, chat } from "./api.js";
 import { asPrompt } from "./files.js";
 import { requestFields, systemPrompt } from "./settings.js";
 
-// The messages of a conversation as the API takes them.
+// The messages of a conversation as the API takes them, without answers that never came.
 function wire(messages) {
   const system = systemPrompt();
-  const turns = messages.map((message) => {
+  const said = messages.filter((message) => message.role === "user" || message.content || message.reasoning);
+  const turns = said.map((message) => {
     if (message.role === "user") return { role: "user", content: asPrompt(message) };
     const reasoning = message.reasoning ? { reasoning_content: message.reasoning } : {};
     return { role: "assistant", content: message.content, ...reasoning };
