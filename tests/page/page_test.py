@@ -334,10 +334,10 @@ class PageTest(unittest.TestCase):
 
     def test_a_wrong_value_is_said(self):
         self.provoked = {400}
-        self.set(extra={"temperature": 99})
+        self.set(extra={"top_p": 7})
         self.send(QUESTION)
         self.done()
-        self.assertIn("temperature", self.last(".note"))
+        self.assertIn("top_p", self.last(".note"))
 
     def test_conversations_last_are_renamed_exported_deleted(self):
         self.set(thinking="off", extra=FIXED)

@@ -44,6 +44,7 @@ export async function answer(messages, message, state, onchange) {
     for await (const piece of chat(body, state.controller.signal)) {
       if (piece.prompt_progress) state.progress = piece.prompt_progress;
       if (piece.usage) message.usage = piece.usage;
+      message.seed = piece.seed ?? message.seed;
       const choice = piece.choices?.[0];
       const { content, reasoning_content: reasoning, tool_calls: calls } = choice?.delta ?? {};
       if (content || reasoning || calls) {
