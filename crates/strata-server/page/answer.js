@@ -4,10 +4,11 @@ import { ApiError, chat } from "./api.js";
 import { asPrompt } from "./files.js";
 import { requestFields, systemPrompt } from "./settings.js";
 
-// The messages of a conversation as the API takes them.
+// The messages of a conversation as the API takes them, without answers that never came.
 function wire(messages) {
   const system = systemPrompt();
-  const turns = messages.map((message) => {
+  const said = messages.filter((message) => message.role === "user" || message.content || message.reasoning);
+  const turns = said.map((message) => {
     if (message.role === "user") return { role: "user", content: asPrompt(message) };
     const reasoning = message.reasoning ? { reasoning_content: message.reasoning } : {};
     return { role: "assistant", content: message.content, ...reasoning };
@@ -43,6 +44,7 @@ export async function answer(messages, message, state, onchange) {
     for await (const piece of chat(body, state.controller.signal)) {
       if (piece.prompt_progress) state.progress = piece.prompt_progress;
       if (piece.usage) message.usage = piece.usage;
+      message.seed = piece.seed ?? message.seed;
       const choice = piece.choices?.[0];
       const { content, reasoning_content: reasoning, tool_calls: calls } = choice?.delta ?? {};
       if (content || reasoning || calls) {

@@ -9,13 +9,17 @@ import * as settings from "./settings.js";
 import { Sidebar } from "./sidebar.js";
 import * as theme from "./themes.js";
 
+// Milliseconds until a server that is not ready is asked again.
+const RETRY = 3000;
+
 // Asks for the key; true once one was given. Two that need it at once get one dialog.
 let asking = null;
-function askKey() {
+function askKey(refused = true) {
   asking ??= new Promise((resolve) => {
     const dialog = byId("key");
     const field = byId("key-input");
     field.value = "";
+    byId("key-problem").textContent = refused ? (api.hasKey() ? "The server did not take the key." : "This server asks for a key.") : "";
     dialog.returnValue = "";
     dialog.onclose = () => {
       asking = null;
@@ -38,6 +42,8 @@ async function loadModels() {
     byId("model").textContent = error.message;
     byId("model").classList.add("error");
     if (error.status === 401) askKey();
+    // not there yet, or loading the model
+    else setTimeout(loadModels, RETRY);
   }
 }
 
@@ -50,7 +56,8 @@ const sidebar = new Sidebar({
   onopen(conversation) {
     chat.open(conversation);
     drawer(false);
-    if (location.hash) location.hash = "";
+    // at the start the address says what to show
+    if (document.body.dataset.ready && location.hash) location.hash = "";
   },
   onremove: (conversation) => chat.forget(conversation),
 });
@@ -61,8 +68,8 @@ function showView() {
   const monitoring = location.hash === "#monitor";
   byId("chat-view").hidden = monitoring;
   byId("monitor").hidden = !monitoring;
-  byId("to-chat").toggleAttribute("aria-current", !monitoring);
-  byId("to-monitor").toggleAttribute("aria-current", monitoring);
+  byId("to-chat").setAttribute("aria-current", monitoring ? "false" : "page");
+  byId("to-monitor").setAttribute("aria-current", monitoring ? "page" : "false");
   monitor.show(monitoring);
 }
 
@@ -80,6 +87,7 @@ for (const dialog of document.querySelectorAll("dialog")) {
   for (const button of dialog.querySelectorAll("button[value]")) button.addEventListener("click", () => dialog.close(button.value));
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close(""));
 }
+byId("change-key").addEventListener("click", () => askKey(false));
 byId("key-input").addEventListener("keydown", (event) => event.key === "Enter" && byId("key").close("save"));
 
 const byAlt = {

@@ -2,9 +2,12 @@
 
 import { el, svg } from "./dom.js";
 
-// Seconds shown, and how far two samples may be apart to be joined by a line.
-export const WINDOW = 300;
+// Seconds shown: the shortest that all samples fit into. And how far two samples may be apart to be joined by a line.
+const SPANS = [60, 120, 240, 480];
+export const WINDOW = SPANS.at(-1);
 const GAP = 5;
+// Labels below, besides "now".
+const DIVISIONS = 4;
 const HEIGHT = 150;
 const MARGIN = { left: 46, right: 8, top: 8, bottom: 22 };
 
@@ -19,6 +22,8 @@ export function ticks(most) {
 
 const amount = (value) =>
   value >= 10_000 ? `${(value / 1000).toFixed(value >= 100_000 ? 0 : 1)}k` : Number(value.toPrecision(3)).toLocaleString("en");
+
+const ago = (seconds) => (seconds % 60 === 0 ? `−${seconds / 60} min` : `−${seconds} s`);
 
 export class LineChart {
   // `series`: names, the first one in the accent colour. `most`: the axis reaches at least this far.
@@ -58,39 +63,41 @@ export class LineChart {
     if (width === 0) return;
     const { samples } = this;
     const now = samples.at(-1)?.at ?? 0;
+    this.span = SPANS.find((span) => now - (samples[0]?.at ?? 0) <= span) ?? WINDOW;
     const known = samples.flatMap(({ values }) => values.filter((value) => value !== null));
     const marks = ticks(Math.max(this.most, ...known));
     const top = marks.at(-1);
-    const x = (at) => MARGIN.left + (1 - (now - at) / WINDOW) * (width - MARGIN.left - MARGIN.right);
+    const x = (at) => MARGIN.left + (1 - (now - at) / this.span) * (width - MARGIN.left - MARGIN.right);
     const y = (value) => HEIGHT - MARGIN.bottom - (value / top) * (HEIGHT - MARGIN.top - MARGIN.bottom);
 
     const grid = marks.flatMap((value) => [
       svg("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: y(value), y2: y(value) }),
       svg("text", { class: "tick", x: MARGIN.left - 6, y: y(value) + 4, "text-anchor": "end" }, amount(value)),
     ]);
-    const minutes = [...Array(WINDOW / 60 + 1).keys()].map((minute) => {
-      const anchor = minute === 0 ? "end" : minute * 60 === WINDOW ? "start" : "middle";
-      return svg("text", { class: "tick", x: x(now - minute * 60), y: HEIGHT - 4, "text-anchor": anchor }, minute === 0 ? "now" : `−${minute} min`);
+    const times = Array.from({ length: DIVISIONS + 1 }, (_, i) => {
+      const anchor = i === 0 ? "end" : i === DIVISIONS ? "start" : "middle";
+      const seconds = (this.span * i) / DIVISIONS;
+      return svg("text", { class: "tick", x: x(now - seconds), y: HEIGHT - 4, "text-anchor": anchor }, i === 0 ? "now" : ago(seconds));
     });
     const lines = this.series.map((_, i) => svg("path", { class: `line series${i}`, d: this.path(i, x, y) })).reverse();
 
     const shown = this.shown(now, width);
     const cursor = this.pointed !== null && shown ? svg("line", { class: "cursor", x1: x(shown.at), x2: x(shown.at), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }) : "";
     this.plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    this.plot.replaceChildren(...grid, ...minutes, ...lines, cursor);
+    this.plot.replaceChildren(...grid, ...times, ...lines, cursor);
     this.values.forEach((node, i) => {
       const value = shown?.values[i] ?? null;
       node.textContent = value === null ? "–" : amount(value);
     });
     this.when.textContent = cursor ? `${Math.round(now - shown.at)} s ago` : "";
     const words = this.series.map((name, i) => `${name}: ${this.values[i].textContent}`).join(", ");
-    this.plot.setAttribute("aria-label", `${this.title}, ${this.unit}, last ${WINDOW / 60} minutes. Now ${words}; largest ${amount(Math.max(0, ...known))}.`);
+    this.plot.setAttribute("aria-label", `${this.title}, ${this.unit}, last ${this.span / 60} minutes. Now ${words}; largest ${amount(Math.max(0, ...known))}.`);
   }
 
   // The newest sample, or the one under the pointer.
   shown(now, width) {
     if (this.pointed === null) return this.samples.at(-1);
-    const at = now - WINDOW * (1 - (this.pointed - MARGIN.left) / (width - MARGIN.left - MARGIN.right));
+    const at = now - this.span * (1 - (this.pointed - MARGIN.left) / (width - MARGIN.left - MARGIN.right));
     let best = null;
     for (const sample of this.samples) if (!best || Math.abs(sample.at - at) < Math.abs(best.at - at)) best = sample;
     return best;

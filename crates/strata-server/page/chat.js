@@ -137,12 +137,15 @@ export class Chat {
 
     let timer = null;
     let kept = performance.now();
-    const paint = () => {
-      timer = null;
+    const show = (running) => {
       const box = scroller();
       const follow = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
-      this.views.get(message)?.update(state);
+      this.views.get(message)?.update(running);
       if (follow && conversation === this.conversation) box.scrollTop = box.scrollHeight;
+    };
+    const paint = () => {
+      timer = null;
+      show(state);
       if (performance.now() - kept > KEEP) {
         kept = performance.now();
         this.onchange(conversation);
@@ -152,9 +155,8 @@ export class Chat {
       timer ??= setTimeout(paint, PAINT);
     });
     clearTimeout(timer);
-    paint();
     if (this.running.get(conversation.id) === state) this.running.delete(conversation.id);
-    this.views.get(message)?.update(null);
+    show(null);
     this.controls();
     this.keep(conversation);
     announce(message.note || "The answer is complete");

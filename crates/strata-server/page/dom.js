@@ -8,11 +8,12 @@ function build(node, attributes, children) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
+  // one by one: a call takes only so many arguments, and a text may have more nodes
+  for (const child of children.flat()) if (child !== null && child !== undefined) node.append(child);
   return node;
 }
 
-// An element; attributes named on... are listeners, those undefined, null or false are left out.
+// An element; attributes named on... are listeners, those undefined, null or false are left out. Children may be lists.
 export function el(tag, attributes = {}, ...children) {
   return build(document.createElement(tag), attributes, children);
 }

@@ -19,7 +19,7 @@ function link(address, children) {
     return children;
   }
   if (url.protocol !== "https:" && url.protocol !== "http:") return children;
-  return [el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children)];
+  return [el("a", { href: url.href, target: "_blank", rel: "noopener noreferrer nofollow" }, children)];
 }
 
 // For each backtick run that opens a code span, the start of the run that closes it.
@@ -111,14 +111,16 @@ class Emphasis {
     this.stack = [{ children: [] }];
   }
 
-  add(...nodes) {
-    this.stack.at(-1).children.push(...nodes);
+  add(nodes) {
+    const { children } = this.stack.at(-1);
+    for (const node of nodes) children.push(node);
   }
 
   // The innermost frame turns into plain text and what it held.
   collapse() {
     const frame = this.stack.pop();
-    this.add(frame.mark.repeat(frame.count), ...frame.children);
+    this.add([frame.mark.repeat(frame.count)]);
+    this.add(frame.children);
   }
 
   close(run) {
@@ -130,13 +132,13 @@ class Emphasis {
       const frame = this.stack[at];
       const used = run.mark === "~" ? run.count : Math.min(2, run.count, frame.count);
       const tag = run.mark === "~" ? "del" : used === 2 ? "strong" : "em";
-      const node = el(tag, {}, ...frame.children);
+      const node = el(tag, {}, frame.children);
       run.count -= used;
       frame.count -= used;
       frame.children = [node];
       if (frame.count === 0) {
         this.stack.pop();
-        this.add(node);
+        this.add([node]);
       }
     }
   }
@@ -147,7 +149,7 @@ class Emphasis {
     if (run.closes) this.close(run);
     if (run.count === 0) return;
     if (run.opens && this.stack.length <= MAX_OPEN) this.stack.push({ ...run, children: [] });
-    else this.add(run.mark.repeat(run.count));
+    else this.add([run.mark.repeat(run.count)]);
   }
 
   finish() {
@@ -162,16 +164,16 @@ export function inline(text, links = true) {
   const pairs = links ? brackets(text, spans) : new Map();
   const out = new Emphasis();
   let plain = "";
-  const flush = (...nodes) => {
-    if (plain) out.add(plain);
+  const flush = (nodes = []) => {
+    if (plain) out.add([plain]);
     plain = "";
-    out.add(...nodes);
+    out.add(nodes);
   };
   for (let i = 0; i < text.length; ) {
     const c = text[i];
     if (c === "\n") {
       plain = plain.trimEnd();
-      flush(el("br"));
+      flush([el("br")]);
       i += 1;
     } else if (c === "\\" && text[i + 1] === "\n") {
       i += 1;
@@ -183,7 +185,7 @@ export function inline(text, links = true) {
       if (span) {
         const inside = text.slice(i + span.length, span.close).replaceAll("\n", " ");
         const padded = inside.length > 2 && inside.startsWith(" ") && inside.endsWith(" ") && inside.trim() !== "";
-        flush(el("code", {}, padded ? inside.slice(1, -1) : inside));
+        flush([el("code", {}, padded ? inside.slice(1, -1) : inside)]);
         i = span.close + span.length;
       } else {
         while (text[i] === "`") {
@@ -196,7 +198,7 @@ export function inline(text, links = true) {
       const to = destination(text, pairs.get(from) + 1);
       if (to) {
         // an image would be a request to elsewhere: it is shown as a link to it
-        flush(...link(to.address, inline(text.slice(from + 1, pairs.get(from)), false)));
+        flush(link(to.address, inline(text.slice(from + 1, pairs.get(from)), false)));
         i = to.end;
       } else {
         plain += c;
@@ -204,11 +206,11 @@ export function inline(text, links = true) {
       }
     } else if (c === "<" && links && /^<https?:\/\/[^\s<>]+>/.test(text.slice(i, i + MAX_ADDRESS))) {
       const address = text.slice(i + 1, text.indexOf(">", i));
-      flush(...link(address, [address]));
+      flush(link(address, [address]));
       i += address.length + 2;
     } else if (c === "h" && links && !/\w/.test(text[i - 1] ?? " ") && bare(text, i)) {
       const address = bare(text, i);
-      flush(...link(address, [address]));
+      flush(link(address, [address]));
       i += address.length;
     } else if (c === "*" || c === "_" || c === "~") {
       const run = delimiter(text, i);

@@ -173,13 +173,13 @@ function item(lines, loose, depth) {
   const task = /^\[([ xX])\][ \t]+/.exec(lines[0]);
   const body = task ? [lines[0].slice(task[0].length), ...lines.slice(1)] : lines;
   const nodes = [...blocks(body, depth)].flatMap((found) => (found.kind === "paragraph" && !loose ? inline(found.text) : [render(found, depth)]));
-  if (!task) return el("li", {}, ...nodes);
+  if (!task) return el("li", {}, nodes);
   const done = task[1] !== " ";
-  return el("li", { class: "task" }, el("span", { role: "img", "aria-label": done ? "done" : "open" }, done ? "☑ " : "☐ "), ...nodes);
+  return el("li", { class: "task" }, el("span", { role: "img", "aria-label": done ? "done" : "open" }, done ? "☑ " : "☐ "), nodes);
 }
 
 function row(tag, values, align) {
-  return el("tr", {}, ...align.map((side, i) => el(tag, { class: side, scope: tag === "th" ? "col" : null }, ...inline(values[i] ?? ""))));
+  return el("tr", {}, align.map((side, i) => el(tag, { class: side, scope: tag === "th" ? "col" : null }, inline(values[i] ?? ""))));
 }
 
 function render(found, depth = 0) {
@@ -188,22 +188,22 @@ function render(found, depth = 0) {
       return code(found.language, found.text);
     case "heading":
       // the page has its own first levels
-      return el(`h${Math.min(found.level + 2, 6)}`, { class: `level${found.level}` }, ...inline(found.text));
+      return el(`h${Math.min(found.level + 2, 6)}`, { class: `level${found.level}` }, inline(found.text));
     case "rule":
       return el("hr");
     case "quote":
-      return el("blockquote", {}, ...[...blocks(found.lines, depth + 1)].map((inner) => render(inner, depth + 1)));
+      return el("blockquote", {}, [...blocks(found.lines, depth + 1)].map((inner) => render(inner, depth + 1)));
     case "list": {
       const start = found.ordered && found.start !== 1 ? found.start : null;
-      return el(found.ordered ? "ol" : "ul", { start }, ...found.items.map((lines) => item(lines, found.loose, depth + 1)));
+      return el(found.ordered ? "ol" : "ul", { start }, found.items.map((lines) => item(lines, found.loose, depth + 1)));
     }
     case "table": {
       const head = el("thead", {}, row("th", found.head, found.align));
-      const body = el("tbody", {}, ...found.rows.map((values) => row("td", values, found.align)));
+      const body = el("tbody", {}, found.rows.map((values) => row("td", values, found.align)));
       return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" }, el("table", {}, head, body));
     }
     default:
-      return el("p", {}, ...inline(found.text));
+      return el("p", {}, inline(found.text));
   }
 }
 

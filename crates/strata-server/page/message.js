@@ -63,12 +63,13 @@ export class Question {
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
 // What an answer cost, in words.
-function cost({ usage, seconds }) {
+function cost({ usage, seconds, seed }) {
   if (!usage) return "";
   const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
   const parts = [plural(usage.completion_tokens, "token")];
   if (seconds > 0 && usage.completion_tokens > 1) parts.push(`${((usage.completion_tokens - 1) / seconds).toFixed(1)} tokens/s`);
   parts.push(`prompt ${usage.prompt_tokens.toLocaleString("en")}${cached ? ` (${cached.toLocaleString("en")} cached)` : ""}`);
+  if (seed !== undefined) parts.push(`seed ${seed}`);
   return parts.join(" · ");
 }
 

@@ -14,7 +14,6 @@ const grown = (status, before, name) => Math.max(0, (number(status.counters?.[na
 // One sample for each chart; `before` is the last status, `seconds` the time between them.
 export function sample(status, before, seconds) {
   const rate = (name) => (before && seconds > 0 ? grown(status, before, name) / seconds : null);
-  const slots = status.slots ?? [];
   const cached = before ? grown(status, before, "cached_tokens") : 0;
   const read = before ? grown(status, before, "prompt_tokens") : 0;
   const measured = status.memory?.measured ?? {};
@@ -22,7 +21,8 @@ export function sample(status, before, seconds) {
   return {
     decode: [rate("generated_tokens")],
     prefill: [rate("prompt_tokens")],
-    requests: [slots.filter(({ request }) => request !== null).length, number(status.queue?.waiting)],
+    requests: [number(status.batch?.running), number(status.queue?.waiting)],
+    batch: [before && grown(status, before, "steps") > 0 ? (read + grown(status, before, "generated_tokens")) / grown(status, before, "steps") : null],
     cache: [percent(cached, cached + read)],
     memory: [gib(measured.anonymous_bytes), gib(measured.locked_bytes)],
   };
@@ -48,4 +48,9 @@ export const count = (value) => (number(value) === null ? "–" : value.toLocale
 export const share = (part, whole) => {
   const value = percent(part, whole);
   return value === null ? "–" : `${value.toFixed(1)} %`;
+};
+
+export const milliseconds = (value) => {
+  if (number(value) === null) return "–";
+  return value < 10 ? `${value.toFixed(2)} ms` : value < 1000 ? `${value.toFixed(0)} ms` : `${(value / 1000).toFixed(2)} s`;
 };

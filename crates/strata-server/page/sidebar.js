@@ -10,6 +10,9 @@ export class Sidebar {
     this.onremove = onremove;
     this.conversations = [];
     this.current = null;
+    // what the list shows, and whether a row of it was given up for a field
+    this.shown = null;
+    this.renamed = false;
     byId("new").addEventListener("click", () => this.create());
     byId("export-all").addEventListener("click", () => download("strata-conversations.json", store.exported(this.conversations)));
     byId("import").addEventListener("click", () => byId("import-input").click());
@@ -52,8 +55,11 @@ export class Sidebar {
 
   show() {
     const list = byId("conversations");
-    // a name being typed stays
-    if (list.querySelector("input")) return;
+    // what is shown already keeps its focus, and a name being typed stays
+    const key = JSON.stringify([this.current?.id, this.conversations.map(({ id, title }) => [id, title])]);
+    if (list.querySelector("input") || (key === this.shown && !this.renamed)) return;
+    this.shown = key;
+    this.renamed = false;
     list.replaceChildren(...this.conversations.map((conversation) => this.item(conversation)));
   }
 
@@ -99,6 +105,7 @@ export class Sidebar {
       }
     });
     field.addEventListener("blur", () => end(true));
+    this.renamed = true;
     row.replaceChildren(field);
     field.select();
   }
