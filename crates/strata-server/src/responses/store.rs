@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(ids(store.conversation("b")), ["in_a", "out_a", "in_b", "out_b"]);
         assert_eq!(ids(store.input("b")), ["in_b"]);
         assert_eq!(store.response("b").unwrap(), "{\"id\":\"b\"}");
-        assert_eq!(&**store.find("in_a").unwrap().json, "{\"id\":\"in_a\",\"text\":\"x\"}");
+        assert_eq!(&*store.find("in_a").unwrap().json, "{\"id\":\"in_a\",\"text\":\"x\"}");
         assert!(store.response("a").is_none() && store.find("in_c").is_none());
         assert!(store.remove("b"));
         assert_eq!(store.live.load(Relaxed), 0);
