@@ -205,7 +205,7 @@ mod tests {
             let all = store.lock();
             let mut seen = HashMap::new();
             for kept in all.kept.values() {
-                kept.items.iter().for_each(|item| drop(seen.insert(Arc::as_ptr(item), item.json.bytes)));
+                seen.extend(kept.items.iter().map(|item| (Arc::as_ptr(item), item.json.bytes)));
             }
             let sum = seen.values().sum::<usize>() + all.kept.values().map(|k| k.response.bytes).sum::<usize>();
             assert_eq!(store.live.load(Relaxed), sum);
