@@ -3,8 +3,7 @@
 use crate::fields::At;
 use crate::generate::{ChatRequest, RequestError};
 
-/// Takes an effort over. Templates know `low`, `medium` and `xhigh`, and have one of their own where none is named: `high` leaves it
-/// to them.
+/// Takes an effort over. `none` is no thinking; `max`, the most that one API has, is `xhigh`, the most that the others have.
 ///
 /// # Errors
 /// It is none of the APIs' words.
@@ -14,10 +13,8 @@ pub(crate) fn set(chat: &mut ChatRequest, effort: &At<'_>) -> Result<(), Request
             chat.thinking = Some(false);
             None
         }
-        "minimal" | "low" => Some("low".into()),
-        "medium" => Some("medium".into()),
-        "high" => None,
-        "xhigh" | "max" => Some("xhigh".into()),
+        word @ ("minimal" | "low" | "medium" | "high" | "xhigh") => Some(word.to_owned()),
+        "max" => Some("xhigh".into()),
         _ => return Err(effort.wrong("\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or \"max\"")),
     };
     Ok(())

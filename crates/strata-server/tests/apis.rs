@@ -86,6 +86,9 @@ fn refusals_have_anthropics_form() {
     refused("/v1/messages", message(json!({"max_tokens": null})), 400, "invalid_request_error", "max_tokens: expected");
     refused("/v1/messages", message(json!({"temperature": -1})), 400, "invalid_request_error", "temperature must be");
     refused("/v1/messages", message(json!({"model": "gpt"})), 404, "not_found_error", "model: expected");
+    refused("/v1/messages", message(json!({"thread": {"type": "create"}})), 400, "invalid_request_error", "thread: expected nothing");
+    let details = client.post("/v1/messages", &message(json!({"thread": {"type": "create"}}))).json()["error"]["details"].clone();
+    assert_eq!(details["error_code"], "thread_unsupported_request", "by which the official client knows to go on without");
     refused("/v1/messages", json!([]), 400, "invalid_request_error", "");
     let long = message(json!({"messages": [{"role": "user", "content": "word ".repeat(CONTEXT)}]}));
     refused("/v1/messages", long.clone(), 400, "invalid_request_error", "messages: the prompt has");

@@ -19,6 +19,9 @@ use events::Message;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// The code by which clients learn to send the whole conversation each time.
+const NO_THREADS: &str = "thread_unsupported_request";
+
 /// `POST /v1/messages`.
 pub async fn create(State(app): Shared, request: Request) -> Response<Body> {
     answered(message(app, request).await)
@@ -37,6 +40,7 @@ async fn message(app: Arc<App>, request: Request) -> Result<Response<Body>, Fail
         heavy(move || {
             let value: Value = taken.json()?;
             check_model(&served, &value)?;
+            check_thread(&value)?;
             let mut request = request::message_request(&value, &app.options.limits)?;
             drop((value, taken));
             let answer = &mut request.chat.answer;
@@ -87,6 +91,14 @@ fn check_model(served: &Served, body: &Value) -> Result<(), Failure> {
     }
 }
 
+/// Conversations are not held here between requests. Ignored, the field would leave a request without what was said before.
+fn check_thread(body: &Value) -> Result<(), Failure> {
+    match &body["thread"] {
+        Value::Null => Ok(()),
+        _ => Err(Failure::bad("thread", "thread: expected nothing: each request has to bring its whole conversation").code(NO_THREADS)),
+    }
+}
+
 /// Adds the id of the request, to an error's body too.
 fn answered(result: Result<Response<Body>, Failure>) -> Response<Body> {
     let id = unique("req_");
@@ -94,6 +106,9 @@ fn answered(result: Result<Response<Body>, Failure>) -> Response<Body> {
         let mut response = failure.response(Shape::Anthropic);
         let mut body = failure.body(Shape::Anthropic);
         body["request_id"] = id.as_str().into();
+        if failure.code == Some(NO_THREADS) {
+            body["error"]["details"] = json!({"error_code": NO_THREADS, "unsupported": ["thread"]});
+        }
         *response.body_mut() = Body::from(body.to_string());
         response
     });

@@ -73,7 +73,7 @@ fn fields_are_read_and_echoed() {
     let r = read(&body).unwrap();
     assert_eq!((r.instructions.as_deref(), r.previous.as_deref(), r.seed), (Some("I"), Some("resp_1"), Some(9)));
     assert!(r.stream && !r.store && r.truncate && !r.chat.parallel_tool_calls);
-    assert_eq!((&r.chat.tool_choice, r.chat.effort.as_deref()), (&ToolChoice::Named("f".into()), Some("low")));
+    assert_eq!((&r.chat.tool_choice, r.chat.effort.as_deref()), (&ToolChoice::Named("f".into()), Some("minimal")));
     let answer = &r.chat.answer;
     assert_eq!((answer.params.temperature, answer.params.top_p, answer.max_tokens), (0.5, 0.9, Some(5)));
     assert_eq!(answer.format, Format::JsonSchema(json!({"type": "array"})));
