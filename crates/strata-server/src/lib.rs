@@ -4,19 +4,25 @@
 //! give both their wire forms. `guard` stands before all routes. [`Server`] opens the socket, and says that it is loading until
 //! [`Server::ready`] gives it a model.
 
+mod anthropic;
 mod app;
 pub mod config;
+mod effort;
 mod failure;
+mod fields;
 pub mod generate;
 mod guard;
 mod metrics;
 mod openai;
 mod page;
+mod responses;
 mod served;
 mod server;
 mod sse;
 mod status;
 mod tokenize;
+mod tools;
+mod turns;
 
 pub use config::ServeOptions;
 pub use served::{ModelInfo, warm};

@@ -6,7 +6,7 @@ use crate::guard::hosts::Hosts;
 use crate::guard::io::Patient;
 use crate::guard::keys::{KeyError, Keys};
 use crate::served::{ModelInfo, Served};
-use crate::{guard, openai, page, status, tokenize};
+use crate::{anthropic, guard, openai, page, responses, status, tokenize};
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
@@ -134,6 +134,9 @@ fn router(app: &Arc<App>, addr: SocketAddr) -> Router {
         .route("/v1/chat/completions", post(openai::chat::create))
         .route("/v1/completions", post(openai::completions::create))
         .route("/v1/embeddings", post(openai::embeddings::create))
+        .merge(responses::routes(app))
+        .route("/v1/messages", post(anthropic::create))
+        .route("/v1/messages/count_tokens", post(anthropic::count))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/tokenize", post(tokenize::tokenize))

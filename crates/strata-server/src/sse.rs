@@ -48,6 +48,14 @@ pub fn data(out: &mut String, json: &serde_json::Value) {
     out.push_str("\n\n");
 }
 
+/// Appends an event with a name.
+pub fn named(out: &mut String, name: &str, json: &serde_json::Value) {
+    out.push_str("event: ");
+    out.push_str(name);
+    out.push('\n');
+    data(out, json);
+}
+
 struct Stream<E> {
     answers: Answers,
     encoder: E,
