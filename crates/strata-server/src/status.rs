@@ -161,3 +161,23 @@ pub async fn metrics(State(app): Shared) -> Response<Body> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_over_the_last_seconds() {
+        let (recent, start) = (Recent::default(), Instant::now());
+        let at = |ms: u64| recent.sample(start + Duration::from_millis(ms), &Status { steps: ms, ..Status::default() });
+        assert_eq!(at(0), None, "nothing to compare with");
+        for ms in (250..20_000).step_by(250) {
+            let (ago, then) = at(ms).unwrap();
+            assert_eq!(ms - then.steps, ago.as_millis() as u64, "time and counts belong together");
+            assert!(ago <= WINDOW + SPACING && (ago >= WINDOW || then.steps == 0), "{ms}: {ago:?}");
+        }
+        let (ago, then) = at(100_000).unwrap();
+        assert_eq!((ago.as_millis(), then.steps), (100_000 - 19_500, 19_500), "nobody looked for long");
+        assert!(recent.samples.lock().unwrap().len() < 20);
+    }
+}

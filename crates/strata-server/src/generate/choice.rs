@@ -10,7 +10,8 @@ use std::sync::Arc;
 use strata_engine::Token;
 use strata_text::{ReplyEvent, ReplyParser, ReplyStart, StopStrings, StopStringsError, StreamDecoder, Tokenizer};
 
-/// What ends the thinking.
+/// What begins the thinking, where the prompt has not, and what ends it.
+const THINK: &str = "<think>";
 const END_THINK: &str = "</think>";
 
 /// One choice while it is drawn: tokens become text, text up to a stop string becomes reasoning, content and calls.
@@ -25,8 +26,11 @@ pub(super) struct Choice {
     /// Takes the answer to a conversation apart.
     parser: Option<ReplyParser>,
     parallel: bool,
+    think: Option<u32>,
     end_think: Option<u32>,
     thinking: bool,
+    /// Content or a call has come: markers of thinking are text from then on.
+    answering: bool,
     /// No content has come since the thinking ended.
     after_thinking: bool,
     logprobs: bool,
@@ -52,7 +56,9 @@ impl Choice {
             stop_ids: if options.ignore_eos { Vec::new() } else { served.tokenizer.stop_ids().to_vec() },
             parser: reply.map(|r| ReplyParser::new(r.start, r.calls, r.types.clone())),
             parallel: reply.is_none_or(|r| r.parallel),
+            think: served.tokenizer.id_of(THINK),
             end_think: served.tokenizer.id_of(END_THINK),
+            answering: reply.is_none(),
             thinking: reply.is_some_and(|r| r.start == ReplyStart::Reasoning),
             after_thinking: false,
             logprobs: options.params.logprobs.is_some(),
@@ -70,6 +76,7 @@ impl Choice {
             return;
         }
         self.generated += 1;
+        self.thinking |= !self.answering && Some(token.id) == self.think;
         self.reasoning += usize::from(self.thinking);
         if self.stop_ids.contains(&token.id) {
             return;
@@ -131,11 +138,13 @@ impl Choice {
             }
             ReplyEvent::Content(text) => {
                 self.end_of_thinking();
+                self.answering = true;
                 let logprobs = self.shown(&text);
                 out.push_back(ChatEvent::Content { choice, text, logprobs });
             }
             ReplyEvent::ToolCall { index, name } => {
                 self.end_of_thinking();
+                self.answering = true;
                 self.pending.clear();
                 out.push_back(ChatEvent::ToolCall { choice, index, id: unique("call_"), name });
             }
