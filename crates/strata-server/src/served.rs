@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use strata_engine::sampler::SamplingParams;
 use strata_engine::{EngineError, Generate, Kind, Reason, Refused, Request, Runner, Sink, Update};
+use strata_grammar::{GrammarError, Grammars};
 use strata_text::{CallFormat, ChatTemplate, Tokenizer};
+
+/// Threads that compute masks while the model runs.
+const MASK_THREADS: usize = 2;
 
 /// What a server is given once a model is loaded and warm.
 pub struct ModelInfo {
@@ -33,6 +37,8 @@ pub struct Served {
     pub queue: usize,
     pub tokenizer: Arc<Tokenizer>,
     pub template: Option<ChatTemplate>,
+    /// Makes constraints; an error where the vocabulary does not allow any.
+    pub grammars: Result<Grammars, GrammarError>,
     /// How the template has calls of tools written.
     pub calls: Option<CallFormat>,
     /// Seconds since 1970 at which it was ready.
@@ -52,6 +58,7 @@ impl Served {
         // normalising shrinks no text to less than a quarter
         let most_text = runner.facts().context.saturating_mul(longest).saturating_mul(4);
         Served {
+            grammars: Grammars::new(&tokenizer, MASK_THREADS),
             metrics: Arc::new(Metrics::new(&name, &runner)),
             recent: Recent::default(),
             created: crate::app::unix_time(),

@@ -1,6 +1,7 @@
 //! The answers to one request, as they come.
 
 use super::choice::Choice;
+use super::constraint::constraint;
 use super::error::RequestError;
 use super::event::{ChatEvent, FinishReason, TokenInfo, Usage};
 use super::prompt::ReadPrompt;
@@ -103,7 +104,7 @@ impl Answers {
                 max_tokens: options.max_tokens.unwrap_or(room).min(room).max(1),
                 stop: if options.ignore_eos { Vec::new() } else { served.tokenizer.stop_ids().to_vec() },
                 bias: options.bias.clone(),
-                constraint: None,
+                constraint: constraint(served, prompt, options)?,
             };
             let request = Request {
                 prompt: prompt.ids.clone(),

@@ -1,6 +1,7 @@
 //! Why a request is not taken, whatever API it came through.
 
 use strata_engine::{EngineError, Refused};
+use strata_grammar::GrammarError;
 use strata_text::{MessageError, StopStringsError, TemplateError, TokenizerError};
 use thiserror::Error;
 
@@ -19,6 +20,8 @@ pub enum RequestError {
     Tokenizer { field: &'static str, error: TokenizerError },
     #[error(transparent)]
     Message(#[from] MessageError),
+    #[error(transparent)]
+    Grammar(GrammarError),
     #[error(transparent)]
     Stop(#[from] StopStringsError),
     /// As many requests wait as may.
@@ -53,6 +56,10 @@ impl RequestError {
                 Some(field)
             }
             RequestError::Stop(_) => Some("stop"),
+            RequestError::Grammar(
+                GrammarError::Field { field, .. } | GrammarError::Limit { field, .. } | GrammarError::Invalid { field, .. },
+            ) => Some(if field == "schema" { "response_format" } else { field }),
+            RequestError::Grammar(GrammarError::UnknownTool { .. }) => Some("tool_choice"),
             RequestError::Message(MessageError::Field { field, .. } | MessageError::NotText { field, .. }) => Some(field),
             RequestError::Engine(EngineError::Params(e)) => Some(e.field),
             RequestError::Engine(EngineError::EmptyPrompt) => Some("prompt"),
@@ -70,6 +77,9 @@ impl RequestError {
             RequestError::Engine(EngineError::Params(_) | EngineError::EmptyPrompt | EngineError::PromptTooLong { .. }) => 400,
             RequestError::Engine(EngineError::Forward(_) | EngineError::Option { .. }) => 400,
             RequestError::Engine(_) => 500,
+            // the vocabulary or the system lacks something: no fault of the request
+            RequestError::Grammar(GrammarError::NoToken { .. } | GrammarError::NoStop | GrammarError::Thread { .. }) => 500,
+            RequestError::Grammar(_) => 400,
             RequestError::Field { .. }
             | RequestError::PromptTooLong { .. }
             | RequestError::Template { .. }

@@ -3,6 +3,7 @@
 
 mod answers;
 mod choice;
+mod constraint;
 mod embeddings;
 mod error;
 mod event;

@@ -24,6 +24,8 @@ pub struct Reply {
     /// How calls are written, where tools are offered.
     pub calls: Option<CallFormat>,
     pub types: ToolTypes,
+    /// The tools that are offered, and how.
+    pub offered: Option<(Value, ToolChoice)>,
     /// It may have several calls.
     pub parallel: bool,
 }
@@ -62,6 +64,7 @@ pub fn chat_prompt(served: &Served, request: &ChatRequest) -> Result<ReadPrompt,
         calls: served.calls.filter(|_| tools.is_some()),
         types: tools.as_ref().map(ToolTypes::new).unwrap_or_default(),
         parallel: request.parallel_tool_calls,
+        offered: tools.clone().map(|tools| (tools, request.tool_choice.clone())),
     };
     Ok(ReadPrompt { ids, marks, reply: Some(reply) })
 }
