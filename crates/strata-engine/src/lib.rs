@@ -6,6 +6,7 @@
 
 mod answer;
 mod batch;
+mod checkpoint;
 mod draft_length;
 mod embed;
 mod engine;
@@ -23,6 +24,7 @@ mod step;
 
 pub use answer::Ending;
 pub use batch::Batch;
+pub use checkpoint::Checkpoint;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use options::EngineOptions;
