@@ -13,6 +13,7 @@ mod engine;
 mod error;
 pub mod evaluate;
 mod options;
+pub mod prefix_cache;
 mod request;
 mod runner;
 pub mod sampler;
