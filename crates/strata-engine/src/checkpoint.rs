@@ -110,6 +110,14 @@ impl<B: Backend> Batch<B> {
         Ok(Checkpoint { tokens: tokens.to_vec(), states, pages, mtp })
     }
 
+    /// Bytes of a checkpoint: its states, and each of its cells.
+    pub fn checkpoint_bytes(&self) -> (u64, u64) {
+        let (b, c, seq) = (&self.backend, self.model.config(), &self.seqs[0]);
+        let mtp = self.drafter.as_ref().map_or((0, 0), |d| d.checkpoint_bytes(b, c));
+        let cell = (seq.block_bytes(b) + mtp.1).div_ceil(c.qsa.block) + size_of::<u32>();
+        ((4 * seq.states_len(c) + mtp.0) as u64, cell as u64)
+    }
+
     /// Makes a slot the sequence of a checkpoint, with no newest token: [`Batch::begin`] with a longer prompt goes on from there.
     /// Cells that the slot holds already, as far as its tokens are the same, are left where they are.
     ///

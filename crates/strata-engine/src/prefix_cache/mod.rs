@@ -5,7 +5,9 @@
 //! newest turn of a conversation and keep all its older ones. Pinned ones, the beginnings of many prompts, go last; they may take
 //! half of the budget, beyond which those used least recently lose their pins.
 
+mod places;
 mod pool;
+mod reuse;
 mod spacing;
 mod tree;
 
@@ -14,6 +16,7 @@ mod tests;
 
 use crate::checkpoint::Checkpoint;
 use pool::PagePool;
+pub use reuse::{CacheOptions, Reuse};
 pub use spacing::{Spacing, spacing};
 use std::collections::BTreeMap;
 use std::sync::Arc;

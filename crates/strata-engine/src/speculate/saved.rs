@@ -70,6 +70,11 @@ impl<B: Backend> Drafter<B> {
             && from.rows.checked_add(carried).is_some_and(|n| n <= tokens)
     }
 
+    /// Bytes of a saved slot beside its cells, and of a block of these.
+    pub fn checkpoint_bytes(&self, b: &B, c: &Config) -> (usize, usize) {
+        (4 * (MtpSequence::<B>::open_len(c) + self.space * c.wide()), self.seqs[0].block_bytes(b))
+    }
+
     pub fn block_bytes(&self, b: &B, slot: usize) -> usize {
         self.seqs[slot].block_bytes(b)
     }
