@@ -4,12 +4,17 @@
 //! What recurs is copied whole. Cells of attention only grow, so they are cut into immutable pages, which checkpoints with a
 //! common prefix share.
 
+use crate::answer::Answer;
 use crate::batch::Batch;
 use crate::error::EngineError;
+use crate::prefix_cache::{Configuration, FileError, Shapes, disk};
 use crate::sampler::Origin;
 use crate::speculate::Drafted;
+use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use strata_model::MtpSequence;
 use strata_ops::backend::{Backend, OpError};
 
 /// Cells of a page. The last page of a checkpoint may have fewer.
@@ -39,6 +44,22 @@ impl Checkpoint {
 
     pub(crate) fn all_pages(&self) -> impl Iterator<Item = &Arc<Page>> {
         self.pages.iter().chain(self.mtp.iter().flat_map(|m| &m.pages))
+    }
+
+    /// Writes it to a file, which appears whole or not at all, in place of one that was there.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self, of: &Configuration, path: &Path) -> io::Result<()> {
+        disk::write_file(self, of, path)
+    }
+
+    /// Reads a file of [`Checkpoint::save`].
+    ///
+    /// # Errors
+    /// It cannot be read, is of another configuration, or has changed.
+    pub fn open(of: &Configuration, path: &Path) -> Result<Checkpoint, FileError> {
+        disk::read_file(path, of)
     }
 
     /// Bytes of memory, those of pages that others share included.
@@ -110,6 +131,23 @@ impl<B: Backend> Batch<B> {
         Ok(Checkpoint { tokens: tokens.to_vec(), states, pages, mtp })
     }
 
+    /// What files of checkpoints of this batch are bound to. `model`: [`identity`](crate::prefix_cache::identity) of its files.
+    pub fn configuration(&self, model: u128) -> Configuration {
+        let (b, c, seq) = (&self.backend, self.model.config(), &self.seqs[0]);
+        let shapes = Shapes {
+            states: seq.states_len(c),
+            block_bytes: seq.block_bytes(b),
+            mtp_block_bytes: self.drafter.as_ref().map_or(0, |d| d.block_bytes(b, 0)),
+            block: c.qsa.block,
+            open: MtpSequence::<B>::open_len(c),
+            wide: c.wide(),
+            drafts: self.drafter.is_some(),
+            vocab: c.vocab,
+            capacity: self.options.capacity,
+        };
+        Configuration::new(model, self.options.kv.name(), shapes)
+    }
+
     /// Bytes of a checkpoint: its states, and each of its cells.
     pub fn checkpoint_bytes(&self) -> (u64, u64) {
         let (b, c, seq) = (&self.backend, self.model.config(), &self.seqs[0]);
@@ -136,6 +174,8 @@ impl<B: Backend> Batch<B> {
         }
         let s = &mut self.slots[slot];
         s.current = None;
+        s.answer = Answer::default();
+        s.mean = None;
         s.history.reset(None);
         from.tokens.iter().try_for_each(|t| s.history.push(*t, Origin::Prompt))?;
         Ok(())

@@ -5,6 +5,9 @@
 //! newest turn of a conversation and keep all its older ones. Pinned ones, the beginnings of many prompts, go last; they may take
 //! half of the budget, beyond which those used least recently lose their pins.
 
+pub(crate) mod disk;
+mod format;
+mod identity;
 mod places;
 mod pool;
 mod reuse;
@@ -15,6 +18,10 @@ mod tree;
 mod tests;
 
 use crate::checkpoint::Checkpoint;
+pub use disk::{DiskOptions, DiskStats};
+pub(crate) use format::Shapes;
+pub use format::{Configuration, FileError};
+pub use identity::identity;
 use pool::PagePool;
 pub use reuse::{CacheOptions, Reuse};
 pub use spacing::{Spacing, spacing};
@@ -41,6 +48,7 @@ pub struct CacheStats {
     pub hits: u64,
     pub inserted: u64,
     pub evicted: u64,
+    pub disk: DiskStats,
 }
 
 /// The cache. Not a promise of anything: what it holds may be gone at the next call, and nothing but time depends on it.

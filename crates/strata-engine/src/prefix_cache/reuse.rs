@@ -1,5 +1,6 @@
 //! The prefix cache and the slots of a batch: what a request begins with, where its prompt is cut, what is kept of it.
 
+use super::disk::{Disk, DiskOptions};
 use super::places::places;
 use super::spacing::{Spacing, spacing};
 use super::{CacheStats, PrefixCache};
@@ -8,6 +9,7 @@ use crate::checkpoint::{Checkpoint, PAGE, common};
 use crate::request::Mark;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use strata_ops::backend::Backend;
 
@@ -16,11 +18,14 @@ use strata_ops::backend::Backend;
 pub struct CacheOptions {
     /// Bytes of memory; 0 keeps nothing but what the slots hold.
     pub bytes: u64,
+    /// A directory, for the ends of answers and what is pinned.
+    pub disk: Option<DiskOptions>,
 }
 
 /// A prefix cache that serves a batch.
 pub struct Reuse {
     cache: PrefixCache,
+    disk: Option<Disk>,
     spacing: Spacing,
     slots: Vec<Kept>,
 }
@@ -38,17 +43,22 @@ struct Kept {
 
 impl Reuse {
     /// A cache for a batch.
-    pub fn new<B: Backend>(batch: &Batch<B>, options: &CacheOptions) -> Reuse {
+    ///
+    /// # Errors
+    /// The directory cannot be used.
+    pub fn new<B: Backend>(batch: &Batch<B>, options: &CacheOptions) -> io::Result<Reuse> {
         let (states, cell) = batch.checkpoint_bytes();
-        Reuse {
+        let open = |d: &DiskOptions| Disk::open(&d.dir, d.bytes, batch.configuration(d.model));
+        Ok(Reuse {
+            disk: options.disk.as_ref().map(open).transpose()?,
             cache: PrefixCache::new(options.bytes),
             spacing: spacing(options.bytes, states, cell, batch.options().capacity),
             slots: (0..batch.slots()).map(|_| Kept::default()).collect(),
-        }
+        })
     }
 
     pub fn stats(&self) -> CacheStats {
-        self.cache.stats()
+        CacheStats { disk: self.disk.as_ref().map(Disk::stats).unwrap_or_default(), ..self.cache.stats() }
     }
 
     pub fn spacing(&self) -> Spacing {
@@ -64,7 +74,7 @@ impl Reuse {
         free: impl Iterator<Item = usize>,
         order: impl Fn(usize) -> O,
     ) -> Option<usize> {
-        let found = self.cache.longest(prompt);
+        let found = self.cache.longest(prompt).max(self.disk.as_ref().map_or(0, |d| d.longest(prompt)));
         free.max_by_key(|&slot| {
             let cells = common(batch.committed(slot), prompt);
             (found.max(held(batch, slot, prompt)), cells / PAGE, Reverse(order(slot)))
@@ -75,9 +85,10 @@ impl Reuse {
     /// hold a longer one.
     pub fn begin<B: Backend>(&mut self, batch: &mut Batch<B>, slot: usize, prompt: &[u32], marks: &[Mark]) {
         let held_before = held(batch, slot, prompt);
+        self.fetch(prompt, held_before);
         let mut last = if held_before > 0 { self.slots[slot].last } else { 0 };
-        if self.cache.longest(prompt) > held_before
-            && let Some(found) = self.cache.lookup(prompt)
+        if let Some(found) = self.cache.lookup(prompt)
+            && found.tokens().len() > held_before
         {
             last = found.tokens().len();
             // one of other shapes was not made here: it is of no use, and the slot is as it was
@@ -88,6 +99,17 @@ impl Reuse {
         let run = held(batch, slot, prompt);
         let places = places(last, run, prompt.len(), marks, self.spacing).into();
         self.slots[slot] = Kept { places, last, end: true };
+    }
+
+    /// Takes a checkpoint from disk into memory, where that spares many tokens.
+    fn fetch(&mut self, prompt: &[u32], held: usize) {
+        let have = self.cache.longest(prompt).max(held);
+        if let Some(disk) = &self.disk
+            && disk.longest(prompt) >= have + self.spacing.least
+            && let Some(found) = disk.load(prompt)
+        {
+            self.cache.insert(Arc::new(found), false);
+        }
     }
 
     /// Nothing is to be kept of a slot's next sequence.
@@ -107,7 +129,7 @@ impl Reuse {
         let places = &mut self.slots[slot].places;
         while let Some((at, pinned)) = places.pop_front_if(|p| p.0 <= run) {
             if at == run {
-                return self.keep(batch, slot, pinned);
+                return self.keep(batch, slot, pinned, pinned);
             }
         }
     }
@@ -118,11 +140,11 @@ impl Reuse {
         let kept = &mut self.slots[slot];
         kept.places.clear();
         if std::mem::take(&mut kept.end) && run >= kept.last + self.spacing.least {
-            self.keep(batch, slot, false);
+            self.keep(batch, slot, false, true);
         }
     }
 
-    fn keep<B: Backend>(&mut self, batch: &Batch<B>, slot: usize, pinned: bool) {
+    fn keep<B: Backend>(&mut self, batch: &Batch<B>, slot: usize, pinned: bool, store: bool) {
         let tokens = batch.committed(slot);
         self.slots[slot].last = tokens.len();
         if self.cache.stats().budget == 0 || self.cache.renew(tokens, pinned) {
@@ -130,7 +152,11 @@ impl Reuse {
         }
         // without the memory for it there is one hit less
         if let Ok(c) = batch.checkpoint(slot, self.cache.nearest(tokens).map(|c| &**c)) {
-            self.cache.insert(Arc::new(c), pinned);
+            let c = Arc::new(c);
+            self.cache.insert(Arc::clone(&c), pinned);
+            if let (Some(disk), true) = (&self.disk, store) {
+                disk.store(c);
+            }
         }
     }
 

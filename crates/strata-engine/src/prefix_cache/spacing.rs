@@ -20,6 +20,6 @@ const NEAREST: usize = 1024;
 pub fn spacing(budget: u64, state_bytes: u64, cell_bytes: u64, context: usize) -> Spacing {
     let room = (budget / 2).saturating_sub(cell_bytes.saturating_mul(context as u64));
     let most = room / state_bytes.max(1);
-    let every = (context as u64).checked_div(most).map(|n| (n as usize).max(NEAREST).next_multiple_of(UNIT)).filter(|n| *n < context);
-    Spacing { every, least: every.map_or(UNIT, |n| (n / 32).clamp(16, UNIT)) }
+    let every = (context as u64).checked_div(most).map(|n| (n as usize).max(NEAREST).next_multiple_of(UNIT));
+    Spacing { every: every.filter(|n| *n < context), least: every.map_or(UNIT, |n| (n / 32).clamp(16, UNIT)) }
 }

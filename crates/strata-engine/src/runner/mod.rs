@@ -13,6 +13,7 @@ pub use status::{Facts, SlotStatus, Status};
 
 use crate::batch::Batch;
 use crate::error::EngineError;
+use crate::prefix_cache::{CacheOptions, Reuse};
 use crate::request::{Refused, Request, Sink};
 use crate::scheduler::{Scheduler, SchedulerLimits};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -78,11 +79,23 @@ impl Shared {
 }
 
 impl Runner {
-    /// Starts the thread.
+    /// Starts the thread. Prefixes are kept in the slots only.
     ///
     /// # Errors
     /// The thread could not be started.
     pub fn start<B>(batch: Batch<B>, options: RunnerOptions) -> Result<Runner, EngineError>
+    where
+        Batch<B>: Send + 'static,
+        B: Backend + 'static,
+    {
+        Runner::start_with_cache(batch, options, &CacheOptions::default())
+    }
+
+    /// [`Runner::start`] with a prefix cache.
+    ///
+    /// # Errors
+    /// The thread could not be started, or the cache's directory not be used.
+    pub fn start_with_cache<B>(batch: Batch<B>, options: RunnerOptions, cache: &CacheOptions) -> Result<Runner, EngineError>
     where
         Batch<B>: Send + 'static,
         B: Backend + 'static,
@@ -97,7 +110,8 @@ impl Runner {
         let status = Status { slots: vec![SlotStatus::default(); slots], ..Status::default() };
         let state = Mutex::new(State { status, ..State::default() });
         let shared = Arc::new(Shared { state, wake: Condvar::new(), gone: Condvar::new() });
-        let mut worker = Worker::new(batch, scheduler, shared.clone());
+        let reuse = Reuse::new(&batch, cache).map_err(EngineError::Cache)?;
+        let mut worker = Worker::new(batch, scheduler, reuse, shared.clone());
         let work = move || {
             // a panic past those that are foreseen ends the runner, but leaves nobody waiting
             if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
