@@ -30,7 +30,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use options::EngineOptions;
 pub use request::{Constraint, Generate, Kind, Mark, Reason, Refused, Request, Sink, Update, Usage};
-pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SlotStatus, Status};
+pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SessionError, SlotStatus, Status};
 pub use score::{PairRow, score_pair};
 pub use slot::{Stats, Token};
 pub use step::{Event, Work};

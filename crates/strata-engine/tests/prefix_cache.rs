@@ -11,7 +11,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use strata_engine::prefix_cache::{CacheOptions, DiskOptions};
 use strata_engine::sampler::SamplingParams;
-use strata_engine::{Batch, EngineOptions, Generate, Kind, Mark, Reason, Request, Runner, RunnerOptions, Sink, Token, Update, Usage};
+use strata_engine::{
+    Batch, EngineOptions, Generate, Kind, Mark, Reason, Request, Runner, RunnerOptions, SessionError, Sink, Token, Update, Usage,
+};
 use strata_model::{Model, ModelOptions, WeightMode};
 use strata_ops::qsa::kv::KvKind;
 
@@ -24,7 +26,7 @@ impl Sink for Tap {
 }
 
 fn runner(options: EngineOptions, slots: usize, bytes: u64) -> Runner {
-    runner_with(options, slots, &CacheOptions { bytes, disk: None })
+    runner_with(options, slots, &CacheOptions { bytes, ..Default::default() })
 }
 
 fn runner_with(options: EngineOptions, slots: usize, cache: &CacheOptions) -> Runner {
@@ -190,9 +192,9 @@ fn a_conversation_goes_on_after_a_restart() {
     let source = Fixture::load("prose1500").ids;
     let dir = std::env::temp_dir().join(format!("strata-prefix-cache-test-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&dir);
-    let disk = |model| Some(DiskOptions { dir: dir.clone(), bytes: 1 << 30, model });
+    let disk = Some(DiskOptions { dir: dir.clone(), bytes: 1 << 30 });
     let options = EngineOptions { capacity: 1024, spec: 2, ..Default::default() };
-    let start = |model| runner_with(options, 1, &CacheOptions { bytes: 1 << 28, disk: disk(model) });
+    let start = |model| runner_with(options, 1, &CacheOptions { bytes: 1 << 28, model, disk: disk.clone() });
     let stop = |r: Runner| r.stop(Instant::now() + Duration::from_secs(60));
     let turn = |prompt: Vec<u32>| Turn { prompt, marks: Vec::new(), params: greedy(), most: 40 };
     let first = turn(source[..500].to_vec());
@@ -226,4 +228,37 @@ fn a_conversation_goes_on_after_a_restart() {
     let (kept, refused) = ask(2);
     assert!(kept == 0 && refused > 0);
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_session_is_saved_and_put_back_by_name() {
+    let source = Fixture::load("prose1500").ids;
+    let file = std::env::temp_dir().join(format!("strata-session-test-{}.state", std::process::id()));
+    let options = EngineOptions { capacity: 1024, ..Default::default() };
+    let start = |model| runner_with(options, 2, &CacheOptions { bytes: 1 << 28, model, disk: None });
+    let turn = |prompt: &[u32]| Turn { prompt: prompt.to_vec(), marks: Vec::new(), params: greedy(), most: 10 };
+    let r = start(1);
+    assert!(matches!(r.save_session(2, &file), Err(SessionError::Slot { slots: 2, found: 2 })));
+    assert!(matches!(r.save_session(0, &file), Err(SessionError::Empty(0))));
+    answer(&turn(&source[..300]).submit(&r));
+    let slot = (0..2).find(|s| r.save_session(*s, &file).is_ok()).unwrap();
+    assert_eq!(r.save_session(slot, &file).unwrap(), 309, "the last token of the answer was not run");
+    let (expected, usage) = answer(&turn(&source[..330]).submit(&r));
+    assert_eq!(usage.cached, 299, "from before the last token of the prompt");
+    drop(r);
+    let r = start(1);
+    assert_eq!(r.restore_session(&file).unwrap(), 309);
+    let (_, usage) = answer(&turn(&source[..330]).submit(&r));
+    assert_eq!(usage.cached, 0, "the answer was not the text");
+    let (tokens, _) = answer(&turn(&source[..300]).submit(&r));
+    let said: Vec<u32> = source[..300].iter().copied().chain(tokens.iter().map(|t| t.id)).collect();
+    let (_, usage) = answer(&turn(&[&said[..], &source[..20]].concat()).submit(&r));
+    assert_eq!(usage.cached, 309);
+    assert_eq!(answer(&turn(&source[..330]).submit(&r)).0, expected);
+    let other = start(2);
+    assert!(matches!(other.restore_session(&file), Err(SessionError::File(_))), "another model's");
+    std::fs::remove_file(&file).unwrap();
+    assert!(matches!(r.restore_session(&file), Err(SessionError::File(_))));
+    r.stop(Instant::now());
+    assert!(matches!(r.save_session(0, &file), Err(SessionError::Stopping)));
 }

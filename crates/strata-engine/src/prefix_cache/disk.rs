@@ -22,8 +22,6 @@ pub struct DiskOptions {
     pub dir: PathBuf,
     /// Bytes of all files.
     pub bytes: u64,
-    /// What [`identity`](super::identity) says of the model.
-    pub model: u128,
 }
 
 /// Counts since the start, and what is there.

@@ -18,6 +18,8 @@ use strata_ops::backend::Backend;
 pub struct CacheOptions {
     /// Bytes of memory; 0 keeps nothing but what the slots hold.
     pub bytes: u64,
+    /// What [`identity`](super::identity) says of the model: files of its states are bound to it.
+    pub model: u128,
     /// A directory, for the ends of answers and what is pinned.
     pub disk: Option<DiskOptions>,
 }
@@ -48,7 +50,7 @@ impl Reuse {
     /// The directory cannot be used.
     pub fn new<B: Backend>(batch: &Batch<B>, options: &CacheOptions) -> io::Result<Reuse> {
         let (states, cell) = batch.checkpoint_bytes();
-        let open = |d: &DiskOptions| Disk::open(&d.dir, d.bytes, batch.configuration(d.model));
+        let open = |d: &DiskOptions| Disk::open(&d.dir, d.bytes, batch.configuration(options.model));
         Ok(Reuse {
             disk: options.disk.as_ref().map(open).transpose()?,
             cache: PrefixCache::new(options.bytes),
@@ -160,9 +162,9 @@ impl Reuse {
         }
     }
 
-    /// Adds a checkpoint from elsewhere.
+    /// Adds a checkpoint from elsewhere; false if there is no room for it.
     pub fn add(&mut self, checkpoint: Arc<Checkpoint>) -> bool {
-        self.cache.insert(checkpoint, false)
+        self.cache.renew(checkpoint.tokens(), false) || self.cache.insert(checkpoint, false)
     }
 }
 

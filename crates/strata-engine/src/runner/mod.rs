@@ -5,17 +5,20 @@
 //! sleeps. What it does for one request can fail, and its sink or grammar can panic, without harm to the others.
 
 mod histogram;
+mod session;
 mod status;
 mod worker;
 
 pub use histogram::Histogram;
+pub use session::SessionError;
 pub use status::{Facts, SlotStatus, Status};
 
 use crate::batch::Batch;
 use crate::error::EngineError;
-use crate::prefix_cache::{CacheOptions, Reuse};
+use crate::prefix_cache::{CacheOptions, Configuration, Reuse};
 use crate::request::{Refused, Request, Sink};
 use crate::scheduler::{Scheduler, SchedulerLimits};
+use session::Command;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -42,6 +45,7 @@ pub struct Runner {
 
 struct Handle {
     facts: Facts,
+    configuration: Configuration,
     /// Requests that may be open: those with a slot and those that wait.
     most: usize,
     shared: Arc<Shared>,
@@ -61,6 +65,7 @@ pub(crate) struct Shared {
 struct State {
     new: Vec<Job>,
     cancelled: Vec<RequestId>,
+    sessions: Vec<Command>,
     /// Number of the next request.
     next: u64,
     /// Requests taken and not ended.
@@ -110,6 +115,7 @@ impl Runner {
         let status = Status { slots: vec![SlotStatus::default(); slots], ..Status::default() };
         let state = Mutex::new(State { status, ..State::default() });
         let shared = Arc::new(Shared { state, wake: Condvar::new(), gone: Condvar::new() });
+        let configuration = batch.configuration(cache.model);
         let reuse = Reuse::new(&batch, cache).map_err(EngineError::Cache)?;
         let mut worker = Worker::new(batch, scheduler, reuse, shared.clone());
         let work = move || {
@@ -122,7 +128,7 @@ impl Runner {
             shared.gone.notify_all();
         };
         let thread = Builder::new().name("strata-runner".into()).spawn(work).map_err(EngineError::Thread)?;
-        Ok(Runner { handle: Arc::new(Handle { facts, most, shared, thread: Mutex::new(Some(thread)) }) })
+        Ok(Runner { handle: Arc::new(Handle { facts, configuration, most, shared, thread: Mutex::new(Some(thread)) }) })
     }
 
     pub fn facts(&self) -> Facts {

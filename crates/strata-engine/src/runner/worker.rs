@@ -148,6 +148,7 @@ impl<B: Backend> Worker<B> {
         let mut state = self.shared.lock();
         state.stop = Some(self.epoch);
         let new = std::mem::take(&mut state.new);
+        state.sessions.clear();
         drop(state);
         self.jobs.extend(new.into_iter().map(|j| (Ticket(j.id.0), j)));
         while let Some((ticket, _)) = self.jobs.first_key_value() {
@@ -159,7 +160,7 @@ impl<B: Backend> Worker<B> {
     fn take_commands(&mut self) -> bool {
         let shared = self.shared.clone();
         let mut state = shared.lock();
-        while self.jobs.is_empty() && state.new.is_empty() {
+        while self.jobs.is_empty() && state.new.is_empty() && state.sessions.is_empty() {
             if state.stop.is_some() {
                 return false;
             }
@@ -168,7 +169,9 @@ impl<B: Backend> Worker<B> {
         }
         self.take(&mut state);
         let stop = state.stop.is_some_and(|t| t <= Instant::now());
+        let sessions = std::mem::take(&mut state.sessions);
         drop(state);
+        sessions.into_iter().for_each(|s| s.serve(&mut self.batch, &mut self.reuse));
         if stop {
             self.jobs.keys().for_each(|t| {
                 self.scheduler.cancel(*t);
