@@ -74,7 +74,6 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
         None => 0.0,
     };
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
-    let slots: Vec<Value> = s.slots.iter().enumerate().map(|(id, slot)| slot_json(id, slot)).collect();
     let running = s.slots.iter().filter(|s| s.request.is_some()).count();
     let decoding = s.slots.iter().filter(|s| s.request.is_some() && s.generated > 0).count();
     let times = served.metrics.percentiles().into_iter().map(|(name, p)| {
@@ -90,7 +89,7 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
         "chat": served.template.is_some(),
         "uptime_seconds": app.started.elapsed().as_secs_f64(),
         "queue": {"waiting": s.waiting, "limit": served.queue},
-        "slots": slots,
+        "slots": slots_json(&s),
         "counters": {
             "submitted": s.submitted,
             "completed": s.completed,
@@ -123,6 +122,12 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
             "queried_tokens": all_prompt,
             "hit_tokens": s.cached_tokens,
             "hit_rate": share(s.cached_tokens, all_prompt),
+            "checkpoints": s.cache.checkpoints,
+            "bytes": s.cache.bytes,
+            "budget_bytes": s.cache.budget,
+            "lookups": s.cache.lookups,
+            "hits": s.cache.hits,
+            "evicted": s.cache.evicted,
         },
         "times_ms": times.collect::<Map<_, _>>(),
         "delays_ms": {"first_step": delay(&s.first_step), "between_steps": delay(&s.between_steps), "step": delay(&s.step)},
@@ -137,6 +142,11 @@ fn delay(h: &Histogram) -> Value {
         0 => Value::Null,
         _ => json!({"p50": ms(h.quantile(0.5)), "p99": ms(h.quantile(0.99)), "max": ms(h.max())}),
     }
+}
+
+/// What each slot is doing.
+pub fn slots_json(s: &Status) -> Value {
+    s.slots.iter().enumerate().map(|(id, slot)| slot_json(id, slot)).collect()
 }
 
 fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {

@@ -110,6 +110,11 @@ impl Loaded {
         self.template.is_some()
     }
 
+    /// The files of trunk and MTP block; none for a model that is in memory.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.gguf.files().chain(self.mtp.iter().flat_map(Gguf::files)).filter(|p| p.exists())
+    }
+
     /// The source of the chat template; empty where there is none.
     pub fn template_source(&self) -> String {
         self.template.clone().unwrap_or_default()
@@ -151,13 +156,14 @@ impl Loaded {
         self.engine_in_tiers(s, capacity, 1)
     }
 
-    /// A batch of `slots` sequences of up to `capacity` tokens, and the tiers of its weights.
+    /// A batch of `slots` sequences of up to `capacity` tokens, and the tiers of its weights; `beside` bytes of memory are left to
+    /// others.
     ///
     /// # Errors
     /// As [`Loaded::engine`].
-    pub fn batch(&self, s: &EngineSettings, capacity: usize, slots: usize) -> Result<(Batch<Cpu>, Tiers), CliError> {
+    pub fn batch(&self, s: &EngineSettings, capacity: usize, slots: usize, beside: u64) -> Result<(Batch<Cpu>, Tiers), CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, 1, slots)?;
+        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, 1, slots, beside)?;
         let batch = Batch::new(cpu, model, self.engine_options(s, capacity, 1), slots)?;
         tiers.sample();
         Ok((batch, tiers))
@@ -173,7 +179,7 @@ impl Loaded {
 
     fn engine_in_tiers(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, score_rows, 1)?;
+        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, score_rows, 1, 0)?;
         let engine = Engine::new(cpu, model, self.engine_options(s, capacity, score_rows))?;
         tiers.sample();
         Ok((engine, tiers))
@@ -186,8 +192,10 @@ impl Loaded {
         capacity: usize,
         score_rows: usize,
         slots: usize,
+        beside: u64,
     ) -> Result<(Cpu, Model<Cpu>, Tiers), CliError> {
-        let facts = self.facts(s, capacity, score_rows, slots)?;
+        let mut facts = self.facts(s, capacity, score_rows, slots)?;
+        facts.model.program += beside;
         let plan = strata_tiers::plan(&facts);
         let lookahead = s.memory.lookahead == Auto::Auto;
         let tiers = Tiers::new(facts, plan, lookahead, self.gguf.path());

@@ -4,11 +4,13 @@ use crate::cli::ServeArgs;
 use crate::error::CliError;
 use crate::load::Loaded;
 use crate::{memory, output};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use strata_engine::prefix_cache::{self, CacheOptions, DiskOptions};
 use strata_engine::{Runner, RunnerOptions};
 use strata_server::config::{Limits, Times};
 use strata_server::{ModelInfo, ServeOptions, Server};
@@ -26,8 +28,8 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         false => None,
     };
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
-    let (batch, tiers) = model.batch(&args.engine, capacity, args.max_seqs)?;
-    let runner = Runner::start(batch, RunnerOptions { queue: args.queue })?;
+    let (batch, tiers) = model.batch(&args.engine, capacity, args.max_seqs, args.cache)?;
+    let runner = Runner::start_with_cache(batch, RunnerOptions { queue: args.queue }, &cache(args, &model)?)?;
     strata_server::warm(&runner)?;
     tiers.sample();
     let name = name(&model.name());
@@ -47,6 +49,22 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The prefix cache: states of one model, bound in one way, are never taken for another's.
+fn cache(args: &ServeArgs, model: &Loaded) -> Result<CacheOptions, CliError> {
+    let disk = args.cache_dir.as_ref().map(|dir| DiskOptions { dir: dir.clone(), bytes: args.cache_disk });
+    if disk.is_none() && args.slot_dir.is_none() {
+        return Ok(CacheOptions { bytes: args.cache, model: 0, disk: None });
+    }
+    for dir in args.cache_dir.iter().chain(&args.slot_dir) {
+        fs::create_dir_all(dir).map_err(|error| CliError::File { path: dir.clone(), error })?;
+    }
+    let binding = format!("{} {:?} {}", model.name(), args.engine.act, args.engine.mtp_dense);
+    let files: Vec<&Path> = model.files().collect();
+    let identity = prefix_cache::identity(&files, &binding, args.cache_dir.as_deref());
+    let identity = identity.map_err(|error| CliError::File { path: model.gguf.path().to_owned(), error })?;
+    Ok(CacheOptions { bytes: args.cache, model: identity, disk })
+}
+
 fn options(args: &ServeArgs) -> ServeOptions {
     ServeOptions {
         listen: SocketAddr::new(args.host, args.port),
@@ -54,6 +72,7 @@ fn options(args: &ServeArgs) -> ServeOptions {
         insecure: args.insecure,
         allowed_hosts: args.allowed_host.clone(),
         cors_origins: args.cors_origin.clone(),
+        slot_dir: args.slot_dir.clone(),
         log: args.log,
         limits: Limits { body: args.max_body as usize, bodies: Limits::default().bodies.max(args.max_body as usize), ..Limits::default() },
         times: Times { request: args.request_timeout.map(Duration::from_secs), grace: Duration::from_secs(args.grace), ..Times::default() },
