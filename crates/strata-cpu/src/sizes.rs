@@ -128,6 +128,10 @@ impl Backend for Sizer {
         0
     }
 
+    fn kv_block_bytes(&self, _: &()) -> usize {
+        0
+    }
+
     fn all_finite(&self, _: &Buf, _: Range<usize>) -> bool {
         true
     }
@@ -172,6 +176,10 @@ impl Backend for Sizer {
         fn rope(&self, &mut Buf, Range<usize>, usize, usize, &RopeTable, usize);
         fn kv_truncate(&self, &mut (), usize);
         fn kv_append(&self, &mut (), &Buf, &Buf, &Buf, Range<usize>, &Buf, f32, &RopeTable);
+        fn kv_save(&self, &(), Range<usize>, &mut [u8]);
+        fn kv_load(&self, &mut (), usize, &[u8]);
+        fn kv_open(&self, &(), usize, &mut [f32]);
+        fn kv_resume(&self, &mut (), usize, &[f32]);
         fn gate_output(&self, &mut Buf, &Buf, usize);
         fn route(&self, &Buf, usize, usize, &mut Routes);
         fn experts(&self, &ExpertStacks<DType>, &(), &Routes, usize, &Buf, &Buf, &mut (), &mut Buf);

@@ -34,6 +34,10 @@ pub enum EngineError {
     Step(String),
     #[error("the runner's thread could not be started: {0}")]
     Thread(std::io::Error),
+    #[error("the prefix cache's directory cannot be used: {0}")]
+    Cache(std::io::Error),
+    #[error("checkpoint: {field}: expected {expected}, found {found}")]
+    Checkpoint { field: &'static str, expected: String, found: String },
     #[error("stopped by the caller")]
     Cancelled,
 }

@@ -6,12 +6,14 @@
 
 mod answer;
 mod batch;
+mod checkpoint;
 mod draft_length;
 mod embed;
 mod engine;
 mod error;
 pub mod evaluate;
 mod options;
+pub mod prefix_cache;
 mod request;
 mod runner;
 pub mod sampler;
@@ -23,11 +25,12 @@ mod step;
 
 pub use answer::Ending;
 pub use batch::Batch;
+pub use checkpoint::Checkpoint;
 pub use engine::Engine;
 pub use error::EngineError;
 pub use options::EngineOptions;
 pub use request::{Constraint, Generate, Kind, Mark, Reason, Refused, Request, Sink, Update, Usage};
-pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SlotStatus, Status};
+pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SessionError, SlotStatus, Status};
 pub use score::{PairRow, score_pair};
 pub use slot::{Stats, Token};
 pub use step::{Event, Work};

@@ -78,6 +78,8 @@ struct Running {
     request: Request,
     /// Tokens of the prompt that no step has taken; 0: it decodes.
     unread: usize,
+    /// Of these, the next step takes so many at most.
+    most: usize,
 }
 
 /// The requests of a server, waiting and running.
@@ -206,7 +208,7 @@ impl Scheduler {
     pub fn place(&mut self, slot: usize, unread: usize) {
         assert!(self.slots[slot].is_none(), "slot {slot} is free");
         if let Some(request) = self.waiting.pop_front() {
-            self.slots[slot] = (unread > 0).then_some(Running { request, unread });
+            self.slots[slot] = (unread > 0).then_some(Running { request, unread, most: usize::MAX });
         }
     }
 
@@ -216,6 +218,11 @@ impl Scheduler {
         let (slot, ticket) = (self.free().next()?, self.next()?);
         self.place(slot, unread(ticket, slot));
         Some((ticket, slot))
+    }
+
+    /// A slot takes at most `rows` rows of its prompt in the next step, at least 1.
+    pub fn limit(&mut self, slot: usize, rows: usize) {
+        self.slots[slot].iter_mut().for_each(|r| r.most = rows);
     }
 
     /// The work of the next step, in the order of slots, at most the budget in all. It is taken as done: who is not to go on is
@@ -229,10 +236,11 @@ impl Scheduler {
         let left = self.limits.rows - self.rows.iter().sum::<usize>();
         let wants = |slot: usize| slots[slot].map_or(0, |r| if r.unread == 0 { window } else { 0 });
         let left = deal(&mut self.rows, &mut self.next_window, left, wants);
-        deal(&mut self.rows, &mut self.next_prompt, left, |slot| slots[slot].map_or(0, |r| r.unread));
+        deal(&mut self.rows, &mut self.next_prompt, left, |slot| slots[slot].map_or(0, |r| r.unread.min(r.most)));
         for (slot, (s, rows)) in slots.iter_mut().zip(&self.rows).enumerate() {
             if let Some(r) = s {
                 r.unread -= (*rows).min(r.unread);
+                r.most = usize::MAX;
                 out.push(Work { slot, rows: *rows });
             }
         }

@@ -6,6 +6,8 @@
 //!
 //! Rows of several slots are run together: they are queued, then run in one call.
 
+mod saved;
+
 use crate::draft_length::DraftLength;
 use crate::error::EngineError;
 use crate::evaluate::best;
@@ -14,6 +16,8 @@ use crate::sampler::ExpInPlace;
 use std::ops::Range;
 use strata_model::{ForwardError, Model, MtpSequence, Scratch, Segment};
 use strata_ops::backend::{Backend, OpError};
+
+pub(crate) use saved::Drafted;
 
 /// Drafts for the slots of a batch.
 pub(crate) struct Drafter<B: Backend> {
@@ -41,6 +45,8 @@ struct Followed {
     next: Vec<u32>,
     /// Rows made from the trunk's residuals.
     true_rows: usize,
+    /// Rows before the first one that was left out: those are the rows of their positions.
+    whole: usize,
     /// Probabilities of the window's drafts, where someone asked for them.
     promised: Vec<f32>,
     /// Drafts made for the window, those that did not stay in it included.
@@ -71,6 +77,7 @@ impl<B: Backend> Drafter<B> {
             carried: 0,
             next: Vec::with_capacity(space),
             true_rows: 0,
+            whole: usize::MAX,
             promised: Vec::with_capacity(options.spec),
             made: 0,
         };
@@ -92,7 +99,7 @@ impl<B: Backend> Drafter<B> {
     pub fn clear(&mut self, b: &B, slot: usize) {
         self.seqs[slot].truncate(b, 0);
         let f = &mut self.slots[slot];
-        (f.oldest, f.carried, f.true_rows) = (0, 0, 0);
+        (f.oldest, f.carried, f.true_rows, f.whole) = (0, 0, 0, usize::MAX);
         f.next.clear();
     }
 
@@ -117,11 +124,9 @@ impl<B: Backend> Drafter<B> {
     /// all but the last row's at the prompt's end.
     pub fn follow_prompt(&mut self, b: &B, model: &Model<B>, s: &mut Scratch<B>, slot: usize, rows: Range<usize>, next: &[u32]) {
         let (c, f) = (model.config(), &mut self.slots[slot]);
-        if next.len() < rows.len() {
-            let at = slot * self.space;
-            b.copy(s.residual(), (rows.end - 1) * c.wide(), &mut self.carry, at * c.wide(), c.wide());
-            (f.oldest, f.carried) = (0, 1);
-        }
+        // a checkpoint needs the last row's residual even where the row is made now: its next token is not of the checkpoint
+        b.copy(s.residual(), (rows.end - 1) * c.wide(), &mut self.carry, slot * self.space * c.wide(), c.wide());
+        (f.oldest, f.carried) = (0, rows.len() - next.len());
         if !next.is_empty() {
             s.mtp_input_from_residual(b, c, rows.start, self.next.len(), next.len());
             f.true_rows += next.len();
@@ -151,6 +156,7 @@ impl<B: Backend> Drafter<B> {
         if f.carried == self.space {
             f.oldest = (f.oldest + 1) % self.space;
             f.carried -= 1;
+            f.whole = f.whole.min(f.true_rows);
             f.next.remove(0);
         }
         let at = slot * self.space + (f.oldest + f.carried) % self.space;

@@ -84,6 +84,20 @@ impl<B: Backend> GdnState<B> {
         }
     }
 
+    /// Lengths of [`GdnState::buffers`].
+    pub(crate) fn parts(c: &Config) -> [usize; 2] {
+        [state_rows(c.conv_taps, 1) * c.gdn.conv_dim(), c.gdn.state_len()]
+    }
+
+    /// The states that recur: the convolution's, and the delta rule's.
+    pub(crate) fn buffers(&self) -> [&B::Buf; 2] {
+        [&self.conv, &self.state]
+    }
+
+    pub(crate) fn buffers_mut(&mut self) -> [&mut B::Buf; 2] {
+        [&mut self.conv, &mut self.state]
+    }
+
     /// Back to the start of a sequence.
     pub fn clear(&mut self, b: &B, c: &Config) {
         b.write(&mut self.conv, 0, &vec![0.0; state_rows(c.conv_taps, 1) * c.gdn.conv_dim()]);

@@ -14,6 +14,7 @@ mod mtp;
 mod ngram;
 mod observer;
 mod qsa;
+mod saved;
 mod scratch;
 mod segment;
 mod sequence;

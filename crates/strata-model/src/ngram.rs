@@ -74,7 +74,7 @@ pub struct NgramState<B: Backend> {
 impl<B: Backend> NgramState<B> {
     pub fn new(b: &B, c: &Config, p: &NgramConfig, window: usize) -> Result<Self, OpError> {
         Ok(NgramState {
-            conv: b.buf(state_rows(p.conv_taps, p.ngram_size) * c.wide(), "n-gram convolution state")?,
+            conv: b.buf(Self::conv_len(c, p), "n-gram convolution state")?,
             pending: if window > 0 { Some(b.buf(window * c.wide(), "n-gram rows")?) } else { None },
         })
     }
@@ -86,9 +86,22 @@ impl<B: Backend> NgramState<B> {
         }
     }
 
+    /// Values of the convolution's state.
+    pub(crate) fn conv_len(c: &Config, p: &NgramConfig) -> usize {
+        state_rows(p.conv_taps, p.ngram_size) * c.wide()
+    }
+
+    pub(crate) fn conv(&self) -> &B::Buf {
+        &self.conv
+    }
+
+    pub(crate) fn conv_mut(&mut self) -> &mut B::Buf {
+        &mut self.conv
+    }
+
     /// Back to the start of a sequence.
     pub fn clear(&mut self, b: &B, c: &Config, p: &NgramConfig) {
-        b.write(&mut self.conv, 0, &vec![0.0; state_rows(p.conv_taps, p.ngram_size) * c.wide()]);
+        b.write(&mut self.conv, 0, &vec![0.0; Self::conv_len(c, p)]);
     }
 }
 

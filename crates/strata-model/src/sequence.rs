@@ -159,7 +159,7 @@ impl<B: Backend> MtpSequence<B> {
         Ok(MtpSequence { state: LayerState::Qsa(b.kv_cache(geometry, kind, capacity)?) })
     }
 
-    fn cache(&self) -> &B::KvCache {
+    pub(crate) fn cache(&self) -> &B::KvCache {
         match &self.state {
             LayerState::Qsa(cache) => cache,
             LayerState::Gdn(_) => unreachable!("the MTP block is an attention layer"),

@@ -248,6 +248,18 @@ pub trait Backend: Sized + Send + Sync {
         eps: f32,
         rope: &RopeTable,
     );
+    /// Bytes of a block of the cache's cells in [`Backend::kv_save`].
+    fn kv_block_bytes(&self, cache: &Self::KvCache) -> usize;
+    /// Copies blocks of cells as they are stored, pooled index keys included, into `out`: `kv_block_bytes` for each. The last may be
+    /// incomplete.
+    fn kv_save(&self, cache: &Self::KvCache, blocks: Range<usize>, out: &mut [u8]);
+    /// Puts saved blocks back from block `first` on. The cells count from [`Backend::kv_resume`] on.
+    fn kv_load(&self, cache: &mut Self::KvCache, first: usize, saved: &[u8]);
+    /// What index keys of cells after the first `len` need beside the saved blocks, `[block, index_dim]`: the key that scores the tail,
+    /// then the raw keys of the incomplete block's cells, then zeros. `len` is the present length, or one less.
+    fn kv_open(&self, cache: &Self::KvCache, len: usize, out: &mut [f32]);
+    /// Makes the first `len` cells, which are stored, the cache's; `open` is what [`Backend::kv_open`] gave for them.
+    fn kv_resume(&self, cache: &mut Self::KvCache, len: usize, open: &[f32]);
     fn attn_scratch(&self, geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<Self::AttnScratch, OpError>;
     /// Attention of each sequence's queries (`q`: `[n, heads, head_dim]`, `iq`: `[n, index_heads, index_dim]`, both normalised
     /// and rotated) over the cells of its cache at or before their own.

@@ -468,6 +468,26 @@ impl Backend for Cpu {
             .expect("the model checks capacity and positions before a call");
     }
 
+    fn kv_block_bytes(&self, cache: &QsaCache) -> usize {
+        cache.block_bytes()
+    }
+
+    fn kv_save(&self, cache: &QsaCache, blocks: Range<usize>, out: &mut [u8]) {
+        cache.save(blocks, out);
+    }
+
+    fn kv_load(&self, cache: &mut QsaCache, first: usize, saved: &[u8]) {
+        cache.load(first, saved);
+    }
+
+    fn kv_open(&self, cache: &QsaCache, len: usize, out: &mut [f32]) {
+        cache.open(len, out);
+    }
+
+    fn kv_resume(&self, cache: &mut QsaCache, len: usize, open: &[f32]) {
+        cache.resume(len, open);
+    }
+
     fn attn_scratch(&self, geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<AttnScratch, OpError> {
         let shape = shape(&geometry)?;
         let scratch = QsaScratch::new(&shape, rows, capacity, self.pool.threads())

@@ -1,5 +1,7 @@
 //! KV cache of one layer of one sequence.
 
+mod saved;
+
 use super::disjoint::Disjoint;
 use super::error::{QsaError, check_len};
 use super::shape::QsaShape;

@@ -5,16 +5,20 @@
 //! sleeps. What it does for one request can fail, and its sink or grammar can panic, without harm to the others.
 
 mod histogram;
+mod session;
 mod status;
 mod worker;
 
 pub use histogram::Histogram;
+pub use session::SessionError;
 pub use status::{Facts, SlotStatus, Status};
 
 use crate::batch::Batch;
 use crate::error::EngineError;
+use crate::prefix_cache::{CacheOptions, Configuration, Reuse};
 use crate::request::{Refused, Request, Sink};
 use crate::scheduler::{Scheduler, SchedulerLimits};
+use session::Command;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -41,6 +45,7 @@ pub struct Runner {
 
 struct Handle {
     facts: Facts,
+    configuration: Configuration,
     /// Requests that may be open: those with a slot and those that wait.
     most: usize,
     shared: Arc<Shared>,
@@ -60,6 +65,7 @@ pub(crate) struct Shared {
 struct State {
     new: Vec<Job>,
     cancelled: Vec<RequestId>,
+    sessions: Vec<Command>,
     /// Number of the next request.
     next: u64,
     /// Requests taken and not ended.
@@ -78,11 +84,23 @@ impl Shared {
 }
 
 impl Runner {
-    /// Starts the thread.
+    /// Starts the thread. Prefixes are kept in the slots only.
     ///
     /// # Errors
     /// The thread could not be started.
     pub fn start<B>(batch: Batch<B>, options: RunnerOptions) -> Result<Runner, EngineError>
+    where
+        Batch<B>: Send + 'static,
+        B: Backend + 'static,
+    {
+        Runner::start_with_cache(batch, options, &CacheOptions::default())
+    }
+
+    /// [`Runner::start`] with a prefix cache.
+    ///
+    /// # Errors
+    /// The thread could not be started, or the cache's directory not be used.
+    pub fn start_with_cache<B>(batch: Batch<B>, options: RunnerOptions, cache: &CacheOptions) -> Result<Runner, EngineError>
     where
         Batch<B>: Send + 'static,
         B: Backend + 'static,
@@ -97,7 +115,9 @@ impl Runner {
         let status = Status { slots: vec![SlotStatus::default(); slots], ..Status::default() };
         let state = Mutex::new(State { status, ..State::default() });
         let shared = Arc::new(Shared { state, wake: Condvar::new(), gone: Condvar::new() });
-        let mut worker = Worker::new(batch, scheduler, shared.clone());
+        let configuration = batch.configuration(cache.model);
+        let reuse = Reuse::new(&batch, cache).map_err(EngineError::Cache)?;
+        let mut worker = Worker::new(batch, scheduler, reuse, shared.clone());
         let work = move || {
             // a panic past those that are foreseen ends the runner, but leaves nobody waiting
             if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
@@ -108,7 +128,7 @@ impl Runner {
             shared.gone.notify_all();
         };
         let thread = Builder::new().name("strata-runner".into()).spawn(work).map_err(EngineError::Thread)?;
-        Ok(Runner { handle: Arc::new(Handle { facts, most, shared, thread: Mutex::new(Some(thread)) }) })
+        Ok(Runner { handle: Arc::new(Handle { facts, configuration, most, shared, thread: Mutex::new(Some(thread)) }) })
     }
 
     pub fn facts(&self) -> Facts {

@@ -1,6 +1,7 @@
 //! What a runner tells of itself.
 
 use super::histogram::Histogram;
+use crate::prefix_cache::CacheStats;
 use std::time::Duration;
 
 /// What never changes.
@@ -45,6 +46,8 @@ pub struct Status {
     pub timed_out: u64,
     pub failed: u64,
     pub refused: u64,
+    /// The prefix cache.
+    pub cache: CacheStats,
     /// Time spent in steps.
     pub busy: Duration,
     /// The scheduling delay: from the moment a request was there and a slot was free for it to its first step.

@@ -4,11 +4,11 @@ use super::{RequestId, Shared, SlotStatus, State, Status};
 use crate::answer::Ending;
 use crate::batch::Batch;
 use crate::error::EngineError;
-use crate::request::{Kind, Reason, Request, Sink, Update, Usage};
+use crate::prefix_cache::Reuse;
+use crate::request::{Kind, Mark, Reason, Request, Sink, Update, Usage};
 use crate::scheduler::{Cause, Scheduler, Ticket};
 use crate::slot::{Stats, Token};
 use crate::step::{Event, Work};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,6 +22,7 @@ pub(super) struct Job {
     prompt: Vec<u32>,
     /// Until it gets its slot.
     kind: Option<Kind>,
+    marks: Vec<Mark>,
     use_cache: bool,
     deadline: Option<Instant>,
     sink: Box<dyn Sink>,
@@ -39,12 +40,13 @@ pub(super) struct Job {
 
 impl Job {
     pub fn new(id: RequestId, request: Request, sink: Box<dyn Sink>) -> Job {
-        let Request { prompt, kind, deadline, marks: _, use_cache } = request;
+        let Request { prompt, kind, deadline, marks, use_cache } = request;
         Job {
             id,
             usage: Usage { prompt: prompt.len(), ..Usage::default() },
             prompt,
             kind: Some(kind),
+            marks,
             use_cache,
             deadline,
             sink,
@@ -88,6 +90,7 @@ impl Job {
 pub(super) struct Worker<B: Backend> {
     batch: Batch<B>,
     scheduler: Scheduler,
+    reuse: Reuse,
     shared: Arc<Shared>,
     jobs: BTreeMap<Ticket, Job>,
     /// Deadlines are counted from here.
@@ -101,11 +104,12 @@ pub(super) struct Worker<B: Backend> {
 }
 
 impl<B: Backend> Worker<B> {
-    pub fn new(batch: Batch<B>, scheduler: Scheduler, shared: Arc<Shared>) -> Worker<B> {
+    pub fn new(batch: Batch<B>, scheduler: Scheduler, reuse: Reuse, shared: Arc<Shared>) -> Worker<B> {
         let (epoch, slots) = (Instant::now(), batch.slots());
         Worker {
             batch,
             scheduler,
+            reuse,
             shared,
             jobs: BTreeMap::new(),
             epoch,
@@ -126,6 +130,9 @@ impl<B: Backend> Worker<B> {
         while self.take_commands() {
             self.end_requests(false);
             self.admit();
+            for slot in 0..self.batch.slots() {
+                self.scheduler.limit(slot, self.reuse.limit(&self.batch, slot));
+            }
             self.scheduler.work(&mut self.work);
             if self.work.is_empty() {
                 self.stepped = None;
@@ -141,6 +148,7 @@ impl<B: Backend> Worker<B> {
         let mut state = self.shared.lock();
         state.stop = Some(self.epoch);
         let new = std::mem::take(&mut state.new);
+        state.sessions.clear();
         drop(state);
         self.jobs.extend(new.into_iter().map(|j| (Ticket(j.id.0), j)));
         while let Some((ticket, _)) = self.jobs.first_key_value() {
@@ -152,7 +160,7 @@ impl<B: Backend> Worker<B> {
     fn take_commands(&mut self) -> bool {
         let shared = self.shared.clone();
         let mut state = shared.lock();
-        while self.jobs.is_empty() && state.new.is_empty() {
+        while self.jobs.is_empty() && state.new.is_empty() && state.sessions.is_empty() {
             if state.stop.is_some() {
                 return false;
             }
@@ -161,7 +169,9 @@ impl<B: Backend> Worker<B> {
         }
         self.take(&mut state);
         let stop = state.stop.is_some_and(|t| t <= Instant::now());
+        let sessions = std::mem::take(&mut state.sessions);
         drop(state);
+        sessions.into_iter().for_each(|s| s.serve(&mut self.batch, &mut self.reuse));
         if stop {
             self.jobs.keys().for_each(|t| {
                 self.scheduler.cancel(*t);
@@ -205,8 +215,12 @@ impl<B: Backend> Worker<B> {
         while let Some(ticket) = self.scheduler.next() {
             let Some(slot) = self.choose(ticket) else { return };
             let Some(job) = self.jobs.get_mut(&ticket) else { return self.scheduler.place(slot, 0) };
-            if !job.use_cache {
-                self.batch.clear(slot);
+            match job.kind {
+                Some(Kind::Generate(_)) if job.use_cache => self.reuse.begin(&mut self.batch, slot, &job.prompt, &job.marks),
+                _ => {
+                    self.batch.clear(slot);
+                    self.reuse.ignore(slot);
+                }
             }
             let begun = match job.kind.take() {
                 Some(Kind::Generate(asked)) => self.batch.begin_answer(slot, &job.prompt, asked),
@@ -236,14 +250,11 @@ impl<B: Backend> Worker<B> {
         }
     }
 
-    /// The free slot that holds most of a request's prompt; of several the one that was left longest ago.
+    /// The free slot where a request's prompt is read soonest; of several the one that was left longest ago.
     fn choose(&self, ticket: Ticket) -> Option<usize> {
-        let prompt = self.jobs.get(&ticket).filter(|j| j.use_cache).map_or(&[][..], |j| &j.prompt);
-        let held = |slot: usize| {
-            let run = self.batch.committed(slot);
-            if run.len() < prompt.len() && prompt.starts_with(run) { run.len() } else { 0 }
-        };
-        self.scheduler.free().max_by_key(|s| (held(*s), Reverse(self.freed[*s])))
+        let prompt =
+            self.jobs.get(&ticket).filter(|j| j.use_cache && matches!(j.kind, Some(Kind::Generate(_)))).map_or(&[][..], |j| &j.prompt);
+        self.reuse.choose(&self.batch, prompt, self.scheduler.free(), |slot| self.freed[slot])
     }
 
     /// Runs the work; gives the time at its end. After an error of all its slots they are empty, and `events` says so.
@@ -286,11 +297,12 @@ impl<B: Backend> Worker<B> {
             let failed = events.iter().any(|e| e.slot == slot && e.token.is_err());
             let mine = events.extract_if(.., |e| e.slot == slot).map(|e| e.token);
             match self.tell(slot, ticket, mine, failed, end) {
-                ControlFlow::Continue(()) => {}
+                ControlFlow::Continue(()) => self.reuse.stepped(&self.batch, slot),
                 ControlFlow::Break(reason) => self.finish(slot, ticket, reason),
             }
         }
         self.events = events;
+        self.shared.lock().status.cache = self.reuse.stats();
     }
 
     /// Tells a request what a step gave it; breaks off with the reason if it has ended, without one if its sink wants no more.
@@ -338,7 +350,11 @@ impl<B: Backend> Worker<B> {
     fn finish(&mut self, slot: usize, ticket: Ticket, reason: Option<Reason>) {
         self.scheduler.finish(slot);
         self.release(slot);
+        let whole = matches!(reason, Some(Reason::Stop | Reason::Length));
         self.end(ticket, reason);
+        if whole {
+            self.reuse.ended(&self.batch, slot);
+        }
     }
 
     /// Makes a slot ready for another request, which may go on with what is in it.

@@ -165,6 +165,11 @@ impl Backend for Faulty {
         fn kv_cache(geometry: QsaGeometry, kind: KvKind, capacity: usize) -> Result<KvCache, OpError>;
         fn kv_len(cache: &KvCache) -> usize;
         fn kv_truncate(cache: &mut KvCache, len: usize);
+        fn kv_block_bytes(cache: &KvCache) -> usize;
+        fn kv_save(cache: &KvCache, blocks: Range<usize>, out: &mut [u8]);
+        fn kv_load(cache: &mut KvCache, first: usize, saved: &[u8]);
+        fn kv_open(cache: &KvCache, len: usize, out: &mut [f32]);
+        fn kv_resume(cache: &mut KvCache, len: usize, open: &[f32]);
         fn attn_scratch(geometry: QsaGeometry, rows: usize, capacity: usize) -> Result<AttnScratch, OpError>;
         fn selected_blocks(cache: &KvCache, g: QsaGeometry, iq: &Buf, row: usize, pos: usize) -> Option<(Vec<u32>, Vec<f32>)>;
         fn gate_output(o: &mut Buf, gate: &Buf, len: usize);
