@@ -18,6 +18,7 @@ mod page;
 mod responses;
 mod served;
 mod server;
+mod slots;
 mod sse;
 mod status;
 mod tokenize;

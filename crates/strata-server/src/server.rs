@@ -6,7 +6,7 @@ use crate::guard::hosts::Hosts;
 use crate::guard::io::Patient;
 use crate::guard::keys::{KeyError, Keys};
 use crate::served::{ModelInfo, Served};
-use crate::{anthropic, guard, openai, page, responses, status, tokenize};
+use crate::{anthropic, guard, openai, page, responses, slots, status, tokenize};
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
@@ -141,6 +141,8 @@ fn router(app: &Arc<App>, addr: SocketAddr) -> Router {
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
+        .route("/slots", get(slots::list))
+        .route("/slots/{id}", post(slots::act))
         .route("/health", get(status::health))
         .route("/v1/status", get(status::status))
         .route("/metrics", get(status::metrics))

@@ -123,6 +123,18 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
             "queried_tokens": all_prompt,
             "hit_tokens": s.cached_tokens,
             "hit_rate": share(s.cached_tokens, all_prompt),
+            "checkpoints": s.cache.checkpoints,
+            "bytes": s.cache.bytes,
+            "budget_bytes": s.cache.budget,
+            "evicted": s.cache.evicted,
+            "disk": {
+                "files": s.cache.disk.files,
+                "bytes": s.cache.disk.bytes,
+                "written": s.cache.disk.written,
+                "dropped": s.cache.disk.dropped,
+                "loaded": s.cache.disk.loaded,
+                "refused": s.cache.disk.refused,
+            },
         },
         "times_ms": times.collect::<Map<_, _>>(),
         "delays_ms": {"first_step": delay(&s.first_step), "between_steps": delay(&s.between_steps), "step": delay(&s.step)},
@@ -139,7 +151,7 @@ fn delay(h: &Histogram) -> Value {
     }
 }
 
-fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {
+pub(crate) fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {
     let state = match slot.request {
         None => "idle",
         Some(_) if slot.generated == 0 => "reading",
