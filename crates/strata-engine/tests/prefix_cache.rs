@@ -125,7 +125,7 @@ fn a_hit_never_changes_a_bit() {
         let mut rng = Rng(40 + i as u64);
         let all = conversations(&mut rng, kv, if i == 0 { 40 } else { 12 });
         let runs: &[(usize, usize, u64)] =
-            if i == 0 { &[(64, 0, 64 << 20), (128, 3, 12 << 20), (1, 0, 16 << 20)] } else { &[(64, i % 3, 24 << 20)] };
+            if i == 0 { &[(64, 0, 64 << 20), (128, 3, 12 << 20), (1, 0, 16 << 20)] } else { &[(64, i % 3, 64 << 20)] };
         for &(chunk, spec, bytes) in runs {
             let r = runner(EngineOptions { kv, capacity: 1024, chunk, spec, ..Default::default() }, 2, bytes);
             let (mut read, mut kept, mut open) = (0, 0, Vec::new());
