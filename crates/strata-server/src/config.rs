@@ -17,8 +17,8 @@ pub struct ServeOptions {
     pub allowed_hosts: Vec<String>,
     /// Web pages, such as `https://example.org`, that may use the API; `*` is all.
     pub cors_origins: Vec<String>,
-    /// Directory of saved sessions; without it none are saved.
-    pub slot_dir: Option<PathBuf>,
+    /// Where sessions are saved; without it they are not.
+    pub slot_save_path: Option<PathBuf>,
     /// Write a line about each request on standard error: never what it says.
     pub log: bool,
     pub limits: Limits,
@@ -70,7 +70,7 @@ impl Default for ServeOptions {
             insecure: false,
             allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
-            slot_dir: None,
+            slot_save_path: None,
             log: false,
             limits: Limits::default(),
             times: Times::default(),

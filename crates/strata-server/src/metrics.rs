@@ -176,6 +176,8 @@ impl Collector for OfRunner {
             s.first_step.quantile(0.99).as_secs_f64(),
         )?;
         gauge("strata:slots", "Sequences there is memory for.", facts.slots as f64)?;
+        gauge("strata:prefix_cache_bytes", "Memory of the prefix cache.", s.cache.bytes as f64)?;
+        gauge("strata:prefix_cache_disk_bytes", "Files of the prefix cache.", s.cache.disk.bytes as f64)?;
         let mut counter = |name: &str, help: &str, value: f64| {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)
@@ -189,6 +191,9 @@ impl Collector for OfRunner {
             ("vllm:spec_decode_num_accepted_tokens", "Drafted tokens that were right.", s.accepted_tokens),
             ("strata:prompt_tokens_read", "Tokens of prompts that were run.", s.prompt_tokens),
             ("strata:steps", "Steps of the batch.", s.steps),
+            ("strata:prefix_cache_evictions", "States that made room for others.", s.cache.evicted),
+            ("strata:prefix_cache_files_written", "States written to disk.", s.cache.disk.written),
+            ("strata:prefix_cache_files_refused", "Files on disk that could not be used.", s.cache.disk.refused),
             ("strata:requests_submitted", "Requests taken.", s.submitted),
             ("strata:requests_completed", "Requests that ended by themselves.", s.completed),
             ("strata:requests_cancelled", "Requests cancelled.", s.cancelled),

@@ -1,87 +1,114 @@
-//! `GET /slots`, and `POST /slots/ID?action=save|restore`: what a slot holds goes to a file and comes back, in llama.cpp's shapes.
-//! A session that is put back goes into the prefix cache, where the next prompt that begins with it finds it, in any slot.
+//! `GET /slots`, and `POST /slots/ID?action=save|restore`: sessions in files, in llama.cpp's shapes.
 
 use crate::app::{App, Shared, heavy, openai};
 use crate::failure::{Failure, json_response};
 use crate::generate::RequestError;
 use crate::guard::body;
-use crate::status::slots_json;
+use crate::status::slot_json;
 use axum::body::Body as HttpBody;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path as InPath, Request, State};
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use strata_engine::SessionError;
+use strata_engine::prefix_cache::FileError;
 
+/// Longest name of a session's file.
 const MAX_NAME: usize = 128;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Body {
-    filename: Option<String>,
+    filename: String,
 }
 
 pub async fn list(State(app): Shared) -> Response<HttpBody> {
-    openai(async { Ok(json_response(StatusCode::OK, &slots_json(&app.served()?.runner.status()))) }).await
+    openai(async {
+        let served = app.served()?;
+        let context = served.runner.facts().context;
+        let status = served.runner.status();
+        let slots = status.slots.iter().enumerate().map(|(id, s)| {
+            let mut slot = slot_json(id, s);
+            slot["n_ctx"] = context.into();
+            slot["is_processing"] = s.request.is_some().into();
+            slot
+        });
+        Ok(json_response(StatusCode::OK, &slots.collect::<Value>()))
+    })
+    .await
 }
 
-pub async fn act(State(app): Shared, Path(id): Path<usize>, request: Request) -> Response<HttpBody> {
+pub async fn act(State(app): Shared, InPath(id): InPath<String>, request: Request) -> Response<HttpBody> {
     openai(async {
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let save = match query.split('&').find_map(|p| p.strip_prefix("action=")) {
-            Some("save") => true,
-            Some("restore") => false,
-            other => {
-                return Err(RequestError::field(
-                    "action",
-                    "save or restore",
-                    other.unwrap_or("nothing").chars().take(40).collect::<String>(),
-                )
-                .into());
-            }
+        let slot: usize = id.parse().map_err(|_| RequestError::field("id", "the number of a slot", &*id))?;
+        let query = request.uri().query().unwrap_or_default();
+        let action = query.split('&').find_map(|pair| pair.strip_prefix("action=")).unwrap_or_default();
+        let save = match action {
+            "save" => true,
+            "restore" => false,
+            other => return Err(RequestError::field("action", "save or restore", other).into()),
         };
         let taken = body::read(&app, request).await?;
-        let shared = Arc::clone(&app);
-        let value = heavy(move || run(&shared, id, save, &taken.json::<Body>()?)).await?;
+        let value = heavy(move || work(&app, slot, save, &taken)).await?;
         Ok(json_response(StatusCode::OK, &value))
     })
     .await
 }
 
-fn run(app: &App, id: usize, save: bool, body: &Body) -> Result<Value, Failure> {
-    let runner = &app.served()?.runner;
-    let name = body.filename.as_deref().unwrap_or_default();
-    let path = file(app, name)?;
-    let start = std::time::Instant::now();
-    let result = if save { runner.save_session(id, &path) } else { runner.restore_session(&path) };
-    let tokens = result.map_err(|e| failure(&e))?;
-    let (count, time) = if save { ("n_saved", "save_ms") } else { ("n_restored", "restore_ms") };
-    Ok(json!({"id_slot": id, "filename": name, count: tokens, "timings": {time: start.elapsed().as_secs_f64() * 1e3}}))
+fn work(app: &Arc<App>, slot: usize, save: bool, taken: &body::Taken) -> Result<Value, Failure> {
+    let dir = app.options.slot_save_path.as_deref().ok_or_else(|| {
+        Failure::new(StatusCode::NOT_IMPLEMENTED, "sessions are saved where the server was started with --slot-save-path")
+            .code("not_supported")
+    })?;
+    let name = taken.json::<Body>()?.filename;
+    let path = path_of(dir, &name)?;
+    let (served, start) = (app.served()?, Instant::now());
+    let tokens = if save { served.runner.save_session(slot, &path) } else { served.runner.restore_session(&path) };
+    let tokens = tokens.map_err(failure)?;
+    let bytes = std::fs::metadata(&path).map_or(0, |m| m.len());
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    Ok(if save {
+        json!({"id_slot": slot, "filename": name, "n_saved": tokens, "n_written": bytes, "timings": {"save_ms": ms}})
+    } else {
+        json!({"id_slot": slot, "filename": name, "n_restored": tokens, "n_read": bytes, "timings": {"restore_ms": ms}})
+    })
 }
 
-/// The file of a name: never outside of the directory.
-fn file(app: &App, name: &str) -> Result<PathBuf, Failure> {
-    let Some(dir) = &app.options.slot_dir else {
-        return Err(Failure::new(StatusCode::NOT_FOUND, "sessions are kept where the server has --slot-dir").code("no_slot_dir"));
-    };
-    let good = |b: u8| b.is_ascii_alphanumeric() || b"_-.".contains(&b);
-    if !(1..=MAX_NAME).contains(&name.len()) || name.starts_with('.') || !name.bytes().all(good) {
-        let expected = format!("1 to {MAX_NAME} of the characters a-z, A-Z, 0-9, _, - and ., not beginning with .");
-        return Err(RequestError::field("filename", expected, format!("{} bytes", name.len())).into());
+/// A file of the directory itself: names lead nowhere else.
+fn path_of(dir: &Path, name: &str) -> Result<PathBuf, RequestError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if name.is_empty() || name.len() > MAX_NAME || name.starts_with('.') || !name.bytes().all(plain) {
+        let expected = format!("1 to {MAX_NAME} letters, digits, dots, hyphens and underscores, no dot first");
+        return Err(RequestError::field("filename", expected, format!("{name:.64}")));
     }
     Ok(dir.join(name))
 }
 
-/// Names of files stay here: a client learns what went wrong, not where.
-fn failure(e: &SessionError) -> Failure {
-    match e {
-        SessionError::Slot { .. } => Failure::bad("id", e.to_string()),
-        SessionError::Empty(_) => Failure::bad("id", e.to_string()),
-        SessionError::NoRoom => Failure::new(StatusCode::INSUFFICIENT_STORAGE, e.to_string()),
-        SessionError::Stopping => RequestError::Stopping.into(),
-        SessionError::File(_) => Failure::bad("filename", "the file cannot be used: it is not there, not whole, or of another model"),
-        SessionError::Engine(_) => crate::app::internal(),
+fn failure(e: SessionError) -> Failure {
+    let status = match &e {
+        SessionError::File(FileError::Io(io)) if io.kind() == ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        SessionError::File(FileError::Io(_)) | SessionError::Engine(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        SessionError::File(_) | SessionError::Slot { .. } | SessionError::Empty(_) => StatusCode::BAD_REQUEST,
+        SessionError::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
+        SessionError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Failure::new(status, e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        let dir = Path::new("sessions");
+        assert_eq!(path_of(dir, "talk-1.state").unwrap(), dir.join("talk-1.state"));
+        for bad in ["", ".", "..", "../x", "a/b", "/x", "a\\b", ".hidden", "a\0b", "ä", &"x".repeat(129)] {
+            assert!(path_of(dir, bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -74,6 +74,7 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
         None => 0.0,
     };
     let share = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    let slots: Vec<Value> = s.slots.iter().enumerate().map(|(id, slot)| slot_json(id, slot)).collect();
     let running = s.slots.iter().filter(|s| s.request.is_some()).count();
     let decoding = s.slots.iter().filter(|s| s.request.is_some() && s.generated > 0).count();
     let times = served.metrics.percentiles().into_iter().map(|(name, p)| {
@@ -89,7 +90,7 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
         "chat": served.template.is_some(),
         "uptime_seconds": app.started.elapsed().as_secs_f64(),
         "queue": {"waiting": s.waiting, "limit": served.queue},
-        "slots": slots_json(&s),
+        "slots": slots,
         "counters": {
             "submitted": s.submitted,
             "completed": s.completed,
@@ -125,9 +126,15 @@ fn report(app: &App, served: &Arc<Served>) -> Value {
             "checkpoints": s.cache.checkpoints,
             "bytes": s.cache.bytes,
             "budget_bytes": s.cache.budget,
-            "lookups": s.cache.lookups,
-            "hits": s.cache.hits,
             "evicted": s.cache.evicted,
+            "disk": {
+                "files": s.cache.disk.files,
+                "bytes": s.cache.disk.bytes,
+                "written": s.cache.disk.written,
+                "dropped": s.cache.disk.dropped,
+                "loaded": s.cache.disk.loaded,
+                "refused": s.cache.disk.refused,
+            },
         },
         "times_ms": times.collect::<Map<_, _>>(),
         "delays_ms": {"first_step": delay(&s.first_step), "between_steps": delay(&s.between_steps), "step": delay(&s.step)},
@@ -144,12 +151,7 @@ fn delay(h: &Histogram) -> Value {
     }
 }
 
-/// What each slot is doing.
-pub fn slots_json(s: &Status) -> Value {
-    s.slots.iter().enumerate().map(|(id, slot)| slot_json(id, slot)).collect()
-}
-
-fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {
+pub(crate) fn slot_json(id: usize, slot: &strata_engine::SlotStatus) -> Value {
     let state = match slot.request {
         None => "idle",
         Some(_) if slot.generated == 0 => "reading",

@@ -164,27 +164,3 @@ fn the_end_waits_for_what_is_short() {
     let last: Value = serde_json::from_str(&events.pop().unwrap()).unwrap();
     assert_eq!(last["choices"][0]["finish_reason"], "length");
 }
-
-#[test]
-fn a_session_goes_to_a_file_and_comes_back() {
-    let dir = std::env::temp_dir().join(format!("strata-server-slots-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
-    let with_dir = || ServeOptions { slot_dir: Some(dir.clone()), ..options() };
-    let body = json!({"messages": [{"role": "user", "content": "silk and iron and gold ".repeat(40)}], "seed": 1, "max_tokens": 20, "ignore_eos": true});
-    let (server, client) = start(with_dir(), 1, 4);
-    let first = client.post(CHAT, &body).json();
-    let saved = client.post("/slots/0?action=save", &json!({"filename": "one"}));
-    assert_eq!(saved.status, 200, "{}", saved.body);
-    let n = saved.json()["n_saved"].as_u64().unwrap();
-    assert!(n >= first["usage"]["prompt_tokens"].as_u64().unwrap());
-    for bad in ["", ".hidden", "../one", "a/b"] {
-        let reply = client.post("/slots/0?action=save", &json!({"filename": bad}));
-        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &"filename".into()), "{bad}");
-    }
-    assert_eq!(client.post("/slots/7?action=save", &json!({"filename": "two"})).status, 400);
-    assert_eq!(client.post("/slots/0?action=restore", &json!({"filename": "none"})).status, 400);
-    server.stop(Duration::ZERO);
-    let (_server, client) = start(options(), 1, 4);
-    assert_eq!(client.post("/slots/0?action=save", &json!({"filename": "one"})).status, 404, "no directory, no sessions");
-    std::fs::remove_dir_all(dir).unwrap();
-}

@@ -50,7 +50,6 @@ fn errors_name_the_field() {
         chat("messages", json!("Hi")),
         chat("messages", json!([])),
         at(chat("messages", json!([{"content": "Hi"}])), "messages[0].role"),
-        ("/slots/0?action=drop", json!({"filename": "a"}), "action".into()),
         at(chat("response_format", json!({"type": "xml"})), "response_format.type"),
         at(chat("response_format", json!({"type": "json_schema"})), "response_format.json_schema.schema"),
         at(chat("tools", json!([{"type": "web"}])), "tools[0].type"),

@@ -78,6 +78,8 @@ pub struct ModelFacts {
     pub work: u64,
     /// Sampler, token history, tables of positions.
     pub sampling: u64,
+    /// What the prefix cache may take.
+    pub prefix_cache: u64,
 }
 
 /// What the user asked for.

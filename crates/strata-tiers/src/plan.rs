@@ -144,6 +144,7 @@ pub fn plan(f: &Facts) -> Plan {
     add("KV cache", Kind::Anonymous, m.kv, "for the whole context".into());
     add("states and scratch", Kind::Anonymous, m.work, "recurrent states, activations of a chunk, kernels' working memory".into());
     add("sampling", Kind::Anonymous, m.sampling, "logits, sampler, token history, position tables".into());
+    add("prefix cache", Kind::Anonymous, m.prefix_cache, "states of prompts and answers, at most".into());
     let (table, table_reason) = place_table(f);
     let (row_cache, queue) = match (table, m.table) {
         (TablePlace::Direct { .. }, Some(t)) => {
@@ -156,7 +157,7 @@ pub fn plan(f: &Facts) -> Plan {
     let row_reason = if row_cache == c.row_cache { "as --ngram-cache says" } else { "every row that the context can ask for" };
     add("row cache", Kind::Anonymous, row_cache, format!("rows of the n-gram table used lately: {row_reason}"));
     add("read queue", Kind::Anonymous, queue, "aligned buffers of reads under way".into());
-    let mut anonymous = m.program + m.vectors + m.kv + m.work + m.sampling + row_cache + queue;
+    let mut anonymous = m.program + m.vectors + m.kv + m.work + m.sampling + m.prefix_cache + row_cache + queue;
 
     let streams = m.mapped && m.as_f32.is_none();
     let experts: u64 = m.layers.iter().map(|l| l.experts * l.expert_bytes).sum();

@@ -140,15 +140,15 @@ prop_compose! {
         ram in 0u64..80 * GIB, budget in prop::option::of(0u64..70 * GIB), lock_limit in prop_oneof![Just(u64::MAX), 0..GIB],
         swap in any::<bool>(), lock in any::<bool>(), mapped in prop::bool::weighted(0.9), dense in 0u64..8 * GIB, copied in 0u64..GIB,
         layers in prop::collection::vec((1u64..600, 1u64..10_000_000), 0..50), used in 1u64..12, table in prop::option::of(1u64..30 * GIB),
-        sizes in [0u64..GIB, 0..GIB, 0..GIB, 0..GIB, 0..GIB], direct in any::<bool>(), mode in 0usize..3, as_f32 in prop::option::weighted(0.1, 0u64..600 * GIB),
+        sizes in [0u64..GIB, 0..GIB, 0..GIB, 0..GIB, 0..GIB, 0..GIB], direct in any::<bool>(), mode in 0usize..3, as_f32 in prop::option::weighted(0.1, 0u64..600 * GIB),
     ) -> Facts {
         let mut f = released(ram);
         f.machine.lock_limit = lock_limit;
         f.machine.swap = swap;
         f.choices = Choices { resident_budget: budget, lock, ngram: [NgramMode::Auto, NgramMode::Direct, NgramMode::Mmap][mode], ..f.choices };
-        let [program, vectors, kv, work, sampling] = sizes;
+        let [program, vectors, kv, work, sampling, prefix_cache] = sizes;
         f.model = ModelFacts {
-            mapped, dense, copied, used, program, vectors, kv, work, sampling, as_f32,
+            mapped, dense, copied, used, program, vectors, kv, work, sampling, prefix_cache, as_f32,
             layers: layers.into_iter().enumerate().map(|(layer, (experts, expert_bytes))| LayerExperts { layer, experts, expert_bytes, tensors: 3 }).collect(),
             table: table.map(|bytes| TableFacts { bytes, row_bytes: 90, per_token: 16 }),
             ..f.model

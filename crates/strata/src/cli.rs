@@ -137,18 +137,18 @@ pub struct ServeArgs {
     /// Requests that wait at most; those that come then are refused
     #[arg(long, value_name = "N", default_value = "128", help_heading = "Server", value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub queue: usize,
-    /// Memory for states of prompts, so that what begins alike is not read twice; 0 keeps only what the sequences hold
-    #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = "Server", value_parser = strata_tiers::parse_size)]
-    pub cache: u64,
-    /// Directory that keeps such states over restarts
-    #[arg(long, value_name = "DIR", help_heading = "Server")]
+    /// Memory for states of prompts and answers, so that what begins alike is read once; 0 keeps only what the sequences hold
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = "Prefix cache", value_parser = strata_tiers::parse_size)]
+    pub cache_ram: u64,
+    /// Directory for the states at the ends of answers and of system turns: they outlive the server
+    #[arg(long, value_name = "DIR", help_heading = "Prefix cache")]
     pub cache_dir: Option<PathBuf>,
-    /// Bytes of that directory
-    #[arg(long, value_name = "SIZE", default_value = "8GiB", help_heading = "Server", requires = "cache_dir", value_parser = strata_tiers::parse_size)]
+    /// Bytes of the files in --cache-dir at most
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", requires = "cache_dir", help_heading = "Prefix cache", value_parser = strata_tiers::parse_size)]
     pub cache_disk: u64,
-    /// Directory of sessions that /slots saves and restores
-    #[arg(long, value_name = "DIR", help_heading = "Server")]
-    pub slot_dir: Option<PathBuf>,
+    /// Directory where /slots saves and restores sessions; without it these actions are refused
+    #[arg(long, value_name = "DIR", help_heading = "Prefix cache")]
+    pub slot_save_path: Option<PathBuf>,
     /// Bytes of a request at most
     #[arg(long, value_name = "SIZE", default_value = "16MiB", help_heading = "Server", value_parser = strata_tiers::parse_size)]
     pub max_body: u64,

@@ -2,7 +2,7 @@
 
 use crate::cli::DoctorArgs;
 use crate::error::CliError;
-use crate::load::Loaded;
+use crate::load::{Loaded, Space};
 use crate::{memory, output, settings};
 use clap::ArgMatches;
 use serde_json::{Map, Value, json};
@@ -37,7 +37,7 @@ pub fn run(args: &DoctorArgs, matches: &ArgMatches) -> Result<ExitCode, CliError
     let settings = settings::report("doctor", matches, &values);
     let level = args.engine.simd.name();
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
-    let facts = model.facts(&args.engine, capacity, 1, 1)?;
+    let facts = model.facts(&args.engine, Space::of(capacity))?;
     let plan = strata_tiers::plan(&facts);
     let report = json!({
         "version": env!("CARGO_PKG_VERSION"),

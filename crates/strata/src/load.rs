@@ -34,6 +34,26 @@ pub struct Loaded {
     template: Option<String>,
 }
 
+/// What there is to be memory for, besides weights.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// Tokens of a sequence.
+    pub capacity: usize,
+    /// Rows of logits that are asked for at a time.
+    pub score_rows: usize,
+    /// Sequences.
+    pub slots: usize,
+    /// Bytes of the prefix cache.
+    pub prefix_cache: u64,
+}
+
+impl Space {
+    /// One sequence.
+    pub fn of(capacity: usize) -> Space {
+        Space { capacity, score_rows: 1, slots: 1, prefix_cache: 0 }
+    }
+}
+
 /// Opens a GGUF file, makes a synthetic model (`synth:...`), or takes the bundled one.
 ///
 /// # Errors
@@ -110,11 +130,6 @@ impl Loaded {
         self.template.is_some()
     }
 
-    /// The files of trunk and MTP block; none for a model that is in memory.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.gguf.files().chain(self.mtp.iter().flat_map(Gguf::files)).filter(|p| p.exists())
-    }
-
     /// The source of the chat template; empty where there is none.
     pub fn template_source(&self) -> String {
         self.template.clone().unwrap_or_default()
@@ -153,18 +168,17 @@ impl Loaded {
     /// # Errors
     /// The weights do not fit the configuration, an option is out of range, or memory is short.
     pub fn engine(&self, s: &EngineSettings, capacity: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
-        self.engine_in_tiers(s, capacity, 1)
+        self.engine_in_tiers(s, Space::of(capacity))
     }
 
-    /// A batch of `slots` sequences of up to `capacity` tokens, and the tiers of its weights; `beside` bytes of memory are left to
-    /// others.
+    /// A batch with a slot for each sequence, and the tiers of its weights.
     ///
     /// # Errors
     /// As [`Loaded::engine`].
-    pub fn batch(&self, s: &EngineSettings, capacity: usize, slots: usize, beside: u64) -> Result<(Batch<Cpu>, Tiers), CliError> {
+    pub fn batch(&self, s: &EngineSettings, space: Space) -> Result<(Batch<Cpu>, Tiers), CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, 1, slots, beside)?;
-        let batch = Batch::new(cpu, model, self.engine_options(s, capacity, 1), slots)?;
+        let (cpu, model, tiers) = self.model_in_tiers(s, space)?;
+        let batch = Batch::new(cpu, model, self.engine_options(s, space), space.slots)?;
         tiers.sample();
         Ok((batch, tiers))
     }
@@ -174,28 +188,20 @@ impl Loaded {
     /// # Errors
     /// As [`Loaded::engine`].
     pub fn engine_for(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<Engine<Cpu>, CliError> {
-        Ok(self.engine_in_tiers(s, capacity, score_rows)?.0)
+        Ok(self.engine_in_tiers(s, Space { score_rows, ..Space::of(capacity) })?.0)
     }
 
-    fn engine_in_tiers(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> Result<(Engine<Cpu>, Tiers), CliError> {
+    fn engine_in_tiers(&self, s: &EngineSettings, space: Space) -> Result<(Engine<Cpu>, Tiers), CliError> {
         let _spinner = progress::loading(&self.name(), self.gguf.total_bytes());
-        let (cpu, model, tiers) = self.model_in_tiers(s, capacity, score_rows, 1, 0)?;
-        let engine = Engine::new(cpu, model, self.engine_options(s, capacity, score_rows))?;
+        let (cpu, model, tiers) = self.model_in_tiers(s, space)?;
+        let engine = Engine::new(cpu, model, self.engine_options(s, space))?;
         tiers.sample();
         Ok((engine, tiers))
     }
 
-    /// The model, bound where a plan for `slots` sequences puts its weights.
-    fn model_in_tiers(
-        &self,
-        s: &EngineSettings,
-        capacity: usize,
-        score_rows: usize,
-        slots: usize,
-        beside: u64,
-    ) -> Result<(Cpu, Model<Cpu>, Tiers), CliError> {
-        let mut facts = self.facts(s, capacity, score_rows, slots)?;
-        facts.model.program += beside;
+    /// The model, bound where a plan puts its weights.
+    fn model_in_tiers(&self, s: &EngineSettings, space: Space) -> Result<(Cpu, Model<Cpu>, Tiers), CliError> {
+        let facts = self.facts(s, space)?;
         let plan = strata_tiers::plan(&facts);
         let lookahead = s.memory.lookahead == Auto::Auto;
         let tiers = Tiers::new(facts, plan, lookahead, self.gguf.path());
@@ -204,27 +210,27 @@ impl Loaded {
         Ok((cpu, model, tiers))
     }
 
-    /// What a plan for `slots` sequences of up to `capacity` tokens is made from: the model is bound, and a batch made of it, on a
-    /// device that only counts.
+    /// What a plan is made from: the model is bound, and a batch made of it, on a device that only counts.
     ///
     /// # Errors
     /// As [`Loaded::engine`], but for memory.
-    pub fn facts(&self, s: &EngineSettings, capacity: usize, score_rows: usize, slots: usize) -> Result<Facts, CliError> {
+    pub fn facts(&self, s: &EngineSettings, space: Space) -> Result<Facts, CliError> {
         let program = strata_tiers::usage().anonymous;
         let (sizer, recorder) = (Sizer::new(s.threads), Recorder::new());
         let model = Model::bind_in(&sizer, &self.gguf, self.mtp.as_ref(), self.model_options(s), &recorder)?;
         let vectors = sizer.sizes();
-        let batch = Batch::new(sizer, model, self.engine_options(s, capacity, score_rows), slots)?;
+        let batch = Batch::new(sizer, model, self.engine_options(s, space), space.slots)?;
         let work = batch.backend().sizes().since(vectors);
         let model = ModelFacts {
             mapped: self.gguf.is_mapped(),
             program,
             vectors: vectors.total(),
-            context: capacity as u64,
+            context: space.capacity as u64,
             used: self.config.experts_used as u64,
             kv: work.kv,
             work: work.buffers + work.scratch,
             sampling: batch.host_bytes(),
+            prefix_cache: space.prefix_cache,
             ..recorder.facts(s.act == Act::F32)
         };
         let direct = match recorder.table().filter(|_| model.mapped) {
@@ -232,6 +238,26 @@ impl Loaded {
             None => Err("there is no such table in a file".into()),
         };
         Ok(Facts { machine: strata_tiers::machine(), model, choices: s.memory.choices(), direct })
+    }
+
+    /// A number for this model and the way it is bound, to tell files of its states from others'. `remember` is a directory where the
+    /// hashes of its files are noted.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn identity(&self, s: &EngineSettings, remember: Option<&Path>) -> Result<u128, CliError> {
+        let mut binding = format!("{:?} {} {}", s.act, s.mtp_dense, self.most_drafts(s) > 0);
+        let mut files: Vec<&Path> = Vec::new();
+        for g in std::iter::once(&self.gguf).chain(&self.mtp) {
+            if g.is_mapped() {
+                files.extend(g.files());
+            } else {
+                // in memory: part of this program, or made by it from the name
+                binding += &format!(" {} {} {}", g.path().display(), g.total_bytes(), env!("CARGO_PKG_VERSION"));
+            }
+        }
+        let failed = |error| CliError::File { path: self.gguf.path().to_owned(), error };
+        strata_engine::prefix_cache::identity(&files, &binding, remember).map_err(failed)
     }
 
     fn model_options(&self, s: &EngineSettings) -> ModelOptions {
@@ -247,17 +273,17 @@ impl Loaded {
         s.spec.most(self.config.has_mtp || self.mtp.is_some())
     }
 
-    fn engine_options(&self, s: &EngineSettings, capacity: usize, score_rows: usize) -> EngineOptions {
+    fn engine_options(&self, s: &EngineSettings, space: Space) -> EngineOptions {
         EngineOptions {
             kv: s.kv,
-            capacity,
+            capacity: space.capacity,
             chunk: s.chunk,
             spec: self.most_drafts(s),
             spec_auto: s.spec == Spec::Auto,
             spec_min_p: s.spec_min_p,
             mtp_dense: s.mtp_dense,
             exp: exp_in_place(s.simd),
-            score_rows,
+            score_rows: space.score_rows,
         }
     }
 }

@@ -2,15 +2,14 @@
 
 use crate::cli::ServeArgs;
 use crate::error::CliError;
-use crate::load::Loaded;
+use crate::load::{Loaded, Space};
 use crate::{memory, output};
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use strata_engine::prefix_cache::{self, CacheOptions, DiskOptions};
+use strata_engine::prefix_cache::{CacheOptions, DiskOptions};
 use strata_engine::{Runner, RunnerOptions};
 use strata_server::config::{Limits, Times};
 use strata_server::{ModelInfo, ServeOptions, Server};
@@ -28,8 +27,10 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         false => None,
     };
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
-    let (batch, tiers) = model.batch(&args.engine, capacity, args.max_seqs, args.cache)?;
-    let runner = Runner::start_with_cache(batch, RunnerOptions { queue: args.queue }, &cache(args, &model)?)?;
+    let space = Space { slots: args.max_seqs, prefix_cache: args.cache_ram, ..Space::of(capacity) };
+    let (batch, tiers) = model.batch(&args.engine, space)?;
+    let cache = cache(args, &model)?;
+    let runner = Runner::start_with_cache(batch, RunnerOptions { queue: args.queue }, &cache)?;
     strata_server::warm(&runner)?;
     tiers.sample();
     let name = name(&model.name());
@@ -49,20 +50,15 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The prefix cache: states of one model, bound in one way, are never taken for another's.
+/// What the prefix cache may take; the model is identified only where files must be told apart.
 fn cache(args: &ServeArgs, model: &Loaded) -> Result<CacheOptions, CliError> {
     let disk = args.cache_dir.as_ref().map(|dir| DiskOptions { dir: dir.clone(), bytes: args.cache_disk });
-    if disk.is_none() && args.slot_dir.is_none() {
-        return Ok(CacheOptions { bytes: args.cache, model: 0, disk: None });
+    for dir in args.cache_dir.iter().chain(&args.slot_save_path) {
+        std::fs::create_dir_all(dir).map_err(|error| CliError::File { path: dir.clone(), error })?;
     }
-    for dir in args.cache_dir.iter().chain(&args.slot_dir) {
-        fs::create_dir_all(dir).map_err(|error| CliError::File { path: dir.clone(), error })?;
-    }
-    let binding = format!("{} {:?} {}", model.name(), args.engine.act, args.engine.mtp_dense);
-    let files: Vec<&Path> = model.files().collect();
-    let identity = prefix_cache::identity(&files, &binding, args.cache_dir.as_deref());
-    let identity = identity.map_err(|error| CliError::File { path: model.gguf.path().to_owned(), error })?;
-    Ok(CacheOptions { bytes: args.cache, model: identity, disk })
+    let filed = args.cache_dir.is_some() || args.slot_save_path.is_some();
+    let model = if filed { model.identity(&args.engine, args.cache_dir.as_deref())? } else { 0 };
+    Ok(CacheOptions { bytes: args.cache_ram, model, disk })
 }
 
 fn options(args: &ServeArgs) -> ServeOptions {
@@ -72,7 +68,7 @@ fn options(args: &ServeArgs) -> ServeOptions {
         insecure: args.insecure,
         allowed_hosts: args.allowed_host.clone(),
         cors_origins: args.cors_origin.clone(),
-        slot_dir: args.slot_dir.clone(),
+        slot_save_path: args.slot_save_path.clone(),
         log: args.log,
         limits: Limits { body: args.max_body as usize, bodies: Limits::default().bodies.max(args.max_body as usize), ..Limits::default() },
         times: Times { request: args.request_timeout.map(Duration::from_secs), grace: Duration::from_secs(args.grace), ..Times::default() },

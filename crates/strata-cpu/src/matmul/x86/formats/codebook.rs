@@ -15,10 +15,8 @@ unsafe fn even(x: __m256i) -> __m256i {
     unsafe {
         // 0x80 for an odd number of bits of a nibble
         let odd = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-        let low = _mm256_set1_epi8(15);
-        let a = _mm256_shuffle_epi8(odd, _mm256_and_si256(x, low));
-        let b = _mm256_shuffle_epi8(odd, _mm256_and_si256(_mm256_srli_epi16(x, 4), low));
-        _mm256_xor_si256(x, _mm256_xor_si256(a, b))
+        let both = _mm256_xor_si256(x, _mm256_srli_epi16(x, 4));
+        _mm256_xor_si256(x, _mm256_shuffle_epi8(odd, _mm256_and_si256(both, _mm256_set1_epi8(15))))
     }
 }
 
@@ -30,9 +28,10 @@ unsafe fn even(x: __m256i) -> __m256i {
 unsafe fn four_sevens(x: __m256i, to: &mut [u8; 32]) {
     // SAFETY: the caller's promise.
     unsafe {
-        let part = |x: __m256i, m: i32| _mm256_and_si256(x, _mm256_set1_epi32(m));
-        let low = _mm256_or_si256(part(x, 0x7f), part(_mm256_slli_epi32(x, 1), 0x7f00));
-        let high = _mm256_or_si256(part(_mm256_slli_epi32(x, 2), 0x7f_0000), part(_mm256_slli_epi32(x, 3), 0x7f00_0000));
+        // two indices to each 16 bits, then one to each 8
+        let two = _mm256_blend_epi16(x, _mm256_slli_epi32(x, 2), 0xaa);
+        let (low, high) = (_mm256_set1_epi16(0x7f), _mm256_set1_epi16(0x7f00));
+        let (low, high) = (_mm256_and_si256(two, low), _mm256_and_si256(_mm256_slli_epi16(two, 1), high));
         _mm256_storeu_si256(to.as_mut_ptr().cast(), even(_mm256_or_si256(low, high)));
     }
 }

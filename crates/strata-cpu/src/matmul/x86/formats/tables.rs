@@ -1,5 +1,6 @@
 //! Groups of four or eight codes from a table.
 
+use super::super::unpack::kept;
 use crate::simd::Simd;
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
@@ -33,17 +34,17 @@ pub(super) trait Entry: Sized + 'static {
     /// The table that look-ups are measured with.
     const MEASURED: &'static [Self; 512];
 
-    /// A unit of the entries that `at` names.
+    /// A unit of the entries whose indices lie, in fours, where `at` says.
     ///
     /// # Safety
     /// AVX2; the table has the entries.
-    unsafe fn unit(table: *const Self, at: impl Fn(usize) -> usize) -> __m256i;
+    unsafe fn unit<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m256i;
 
     /// Two units.
     ///
     /// # Safety
     /// AVX-512 F and VL; the table has the entries.
-    unsafe fn two(table: *const Self, at: impl Fn(usize) -> usize) -> __m512i;
+    unsafe fn two<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m512i;
 }
 
 impl Entry for [i8; 8] {
@@ -51,17 +52,21 @@ impl Entry for [i8; 8] {
     const MEASURED: &'static [Self; 512] = &IQ2_XS_CODES.0;
 
     #[inline(always)]
-    unsafe fn unit(table: *const Self, at: impl Fn(usize) -> usize) -> __m256i {
+    unsafe fn unit<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m256i {
         // SAFETY: the caller's promise.
-        unsafe { _mm256_set_m128i(pair(table.add(at(2)), table.add(at(3))), pair(table.add(at(0)), table.add(at(1)))) }
+        unsafe {
+            let i = I::four(at(0));
+            let e = |k: usize| broadcast8(table.add(i[k]));
+            _mm256_blend_epi32(_mm256_blend_epi32(e(0), e(1), 0x0c), _mm256_blend_epi32(e(2), e(3), 0xc0), 0xf0)
+        }
     }
 
     #[inline(always)]
-    unsafe fn two(table: *const Self, at: impl Fn(usize) -> usize) -> __m512i {
+    unsafe fn two<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
-            let e = |k: usize| table.add(at(k)).cast::<i64>().read_unaligned();
-            let two = _mm512_castsi128_si512(pair(table.add(at(0)), table.add(at(1))));
+            let e = |k: usize| table.add(I::one(at(k))).cast::<i64>().read_unaligned();
+            let two = _mm512_castsi128_si512(pair(table.add(I::one(at(0))), table.add(I::one(at(1)))));
             // loads that leave the other lanes as they are, which need no shuffle; six masks leave one for the signs
             let three = _mm512_mask_set1_epi64(two, lanes::<2>(), e(2));
             let four = _mm512_mask_set1_epi64(three, lanes::<3>(), e(3));
@@ -78,16 +83,18 @@ impl Entry for [i8; 4] {
     const MEASURED: &'static [Self; 512] = &IQ3_S_CODES.0;
 
     #[inline(always)]
-    unsafe fn unit(table: *const Self, at: impl Fn(usize) -> usize) -> __m256i {
+    unsafe fn unit<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m256i {
         // SAFETY: the caller's promise.
         unsafe {
-            let e = |i: usize| table.add(at(i)).cast::<i32>().read_unaligned();
-            _mm256_set_m128i(_mm_setr_epi32(e(4), e(5), e(6), e(7)), _mm_setr_epi32(e(0), e(1), e(2), e(3)))
+            let (i, j) = (I::four(at(0)), I::four(at(4)));
+            let e = |i: usize| table.add(i).cast::<i32>().read_unaligned();
+            let [first, second] = [i, j].map(|i| _mm_setr_epi32(e(i[0]), e(i[1]), e(i[2]), e(i[3])));
+            kept(_mm256_set_m128i(second, first))
         }
     }
 
     #[inline(always)]
-    unsafe fn two(table: *const Self, at: impl Fn(usize) -> usize) -> __m512i {
+    unsafe fn two<I: Index>(table: *const Self, at: impl Fn(usize) -> *const I) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
             let four = [four(table, &at, 0), four(table, &at, 4), four(table, &at, 8), four(table, &at, 12)];
@@ -95,6 +102,16 @@ impl Entry for [i8; 4] {
             _mm512_inserti64x4(_mm512_castsi256_si512(low), _mm256_set_m128i(four[3], four[2]), 1)
         }
     }
+}
+
+/// An entry in all places: a load and no shuffle.
+///
+/// # Safety
+/// AVX2; the entry exists.
+#[inline(always)]
+unsafe fn broadcast8(entry: *const [i8; 8]) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { kept(_mm256_set1_epi64x(entry.cast::<i64>().read_unaligned())) }
 }
 
 /// Two entries: the second one's load puts it in its place.
@@ -112,10 +129,10 @@ unsafe fn pair(first: *const [i8; 8], second: *const [i8; 8]) -> __m128i {
 /// # Safety
 /// AVX-512 F and VL; the table has the entries.
 #[inline(always)]
-unsafe fn four(table: *const [i8; 4], at: &impl Fn(usize) -> usize, i: usize) -> __m128i {
+unsafe fn four<I: Index>(table: *const [i8; 4], at: &impl Fn(usize) -> *const I, i: usize) -> __m128i {
     // SAFETY: the caller's promise.
     unsafe {
-        let e = |k: usize| table.add(at(i + k)).cast::<i32>().read_unaligned();
+        let e = |k: usize| table.add(I::one(at(i + k))).cast::<i32>().read_unaligned();
         let x = _mm_mask_set1_epi32(_mm_cvtsi32_si128(e(0)), lanes::<1>(), e(1));
         let x = _mm_mask_set1_epi32(x, lanes::<2>(), e(2));
         let mut x = _mm_mask_set1_epi32(x, lanes::<3>(), e(3));
@@ -135,11 +152,68 @@ fn lanes<const I: usize>() -> u8 {
     mask as u8
 }
 
-/// Number `i` of some; by a load of its own, as shifts of many at once are no faster.
+/// A number in memory that names an entry.
+pub(super) trait Index: Copy {
+    /// The number at `at`.
+    ///
+    /// # Safety
+    /// It exists.
+    unsafe fn one(at: *const Self) -> usize;
+
+    /// The four numbers from `at` on, by two loads: four would be as many as the entries take, and parts of one take more instructions.
+    ///
+    /// # Safety
+    /// They exist.
+    unsafe fn four(at: *const Self) -> [usize; 4];
+}
+
+impl Index for u8 {
+    #[inline(always)]
+    unsafe fn one(at: *const u8) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { at.read_volatile().into() }
+    }
+
+    #[inline(always)]
+    unsafe fn four(at: *const u8) -> [usize; 4] {
+        // SAFETY: the caller's promise.
+        let (x, y) = unsafe { (whole::<u16>(at.cast()), whole::<u16>(at.add(2).cast())) };
+        [(x & 0xff) as usize, (x >> 8) as usize, (y & 0xff) as usize, (y >> 8) as usize]
+    }
+}
+
+impl Index for u16 {
+    #[inline(always)]
+    unsafe fn one(at: *const u16) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { at.read_volatile().into() }
+    }
+
+    #[inline(always)]
+    unsafe fn four(at: *const u16) -> [usize; 4] {
+        // SAFETY: the caller's promise.
+        let (x, y) = unsafe { (whole::<u32>(at.cast()), whole::<u32>(at.add(2).cast())) };
+        [(x & 0xffff) as usize, (x >> 16) as usize, (y & 0xffff) as usize, (y >> 16) as usize]
+    }
+}
+
+/// A number that the compiler is not to load in parts.
+///
+/// # Safety
+/// The bytes exist.
 #[inline(always)]
-pub(super) fn index<T: Copy + Into<usize>>(of: &[T], i: usize) -> usize {
-    // SAFETY: a reference to an element.
-    unsafe { (&raw const of[i]).read_volatile().into() }
+unsafe fn whole<T: Copy + Into<u32>>(at: *const T) -> u32 {
+    // SAFETY: the caller's promise.
+    let mut x: u32 = unsafe { at.read_unaligned() }.into();
+    // SAFETY: an empty instruction that only seems to change `x`.
+    unsafe { std::arch::asm!("/* {0:e} */", inout(reg) x, options(pure, nomem, nostack, preserves_flags)) };
+    x
+}
+
+/// Where number `i` of some is.
+#[inline(always)]
+pub(super) fn index<I: Index>(of: &[I], i: usize) -> *const I {
+    &raw const of[i]
 }
 
 /// Bytes `low` with bytes `high` on top of them, as 16-bit integers in the order of [`merged`].
@@ -167,7 +241,11 @@ pub(super) fn merged(i: usize) -> usize {
 /// # Safety
 /// AVX2; the table has the indices.
 #[inline(always)]
-pub(super) unsafe fn unit_of<E: Entry, const N: usize>(table: &'static [E; N], j: usize, at: impl Fn(usize) -> usize) -> __m256i {
+pub(super) unsafe fn unit_of<E: Entry, I: Index, const N: usize>(
+    table: &'static [E; N],
+    j: usize,
+    at: impl Fn(usize) -> *const I,
+) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe { E::unit(table.as_ptr(), |i| at(j * E::EACH + i)) }
 }
@@ -177,7 +255,11 @@ pub(super) unsafe fn unit_of<E: Entry, const N: usize>(table: &'static [E; N], j
 /// # Safety
 /// AVX-512 F and VL; the table has the indices.
 #[inline(always)]
-pub(super) unsafe fn two_of<E: Entry, const N: usize>(table: &'static [E; N], j: usize, at: impl Fn(usize) -> usize) -> __m512i {
+pub(super) unsafe fn two_of<E: Entry, I: Index, const N: usize>(
+    table: &'static [E; N],
+    j: usize,
+    at: impl Fn(usize) -> *const I,
+) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { E::two(table.as_ptr(), |i| at(j * E::EACH + i)) }
 }
@@ -205,7 +287,7 @@ unsafe fn units<E: Entry>(at: &[u16]) -> [u64; 8] {
         let mut all = _mm256_setzero_si256();
         for i in at.chunks_exact(E::EACH) {
             let i = i.as_ptr();
-            all = _mm256_xor_si256(all, E::unit(E::MEASURED.as_ptr(), |k| usize::from(i.add(k).read_volatile())));
+            all = _mm256_xor_si256(all, E::unit(E::MEASURED.as_ptr(), |k| i.add(k)));
         }
         let mut out = [0; 8];
         _mm256_storeu_si256(out.as_mut_ptr().cast(), all);
@@ -222,7 +304,7 @@ unsafe fn twos<E: Entry>(at: &[u16]) -> [u64; 8] {
         let mut all = _mm512_setzero_si512();
         for i in at.chunks_exact(2 * E::EACH) {
             let i = i.as_ptr();
-            all = _mm512_xor_si512(all, E::two(E::MEASURED.as_ptr(), |k| usize::from(i.add(k).read_volatile())));
+            all = _mm512_xor_si512(all, E::two(E::MEASURED.as_ptr(), |k| i.add(k)));
         }
         let mut out = [0; 8];
         _mm512_storeu_si512(out.as_mut_ptr().cast(), all);

@@ -1,6 +1,6 @@
 //! Formats of blocks of 256 values.
 
-use super::super::unpack::{ROWS, Unpack, each, in_memory, load, load512, spread, spread_two};
+use super::super::unpack::{ROWS, Unpack, by_halves, each, in_memory, load, load512, spread, spread_two};
 use super::Panel;
 use super::chains::{Chains, lane_sums};
 use std::arch::x86_64::*;
@@ -83,9 +83,10 @@ unsafe fn products<F: Unpack, const T: usize>(b: *const u8, head: &F::Head, subs
     // SAFETY: the caller's promise.
     unsafe {
         let mut isum = [_mm256_setzero_si256(); T];
+        let halves = by_halves::<F>(subs);
         each!(J < 8 => {
             let (u, signs) = F::loose::<J>(b, head);
-            let scale = spread::<F>(subs, J);
+            let scale = spread::<J>(halves);
             for t in 0..T {
                 let mut a = load(codes[t].add(J * 32));
                 if F::SIGNED {

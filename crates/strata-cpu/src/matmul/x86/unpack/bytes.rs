@@ -10,6 +10,18 @@ pub fn in_memory<T>(x: &mut T) {
     unsafe { std::arch::asm!("/* {0} */", in(reg) std::ptr::from_mut(x), options(nostack, preserves_flags)) };
 }
 
+/// `x`, of which the compiler forgets what it was made of: it would make shuffles of other instructions, which are not as fast.
+///
+/// # Safety
+/// AVX.
+#[inline]
+#[target_feature(enable = "avx")]
+pub unsafe fn kept(mut x: __m256i) -> __m256i {
+    // SAFETY: an empty instruction that only seems to change `x`.
+    unsafe { std::arch::asm!("/* {0} */", inout(ymm_reg) x, options(pure, nomem, nostack, preserves_flags)) };
+    x
+}
+
 /// Where `x` is, of which the compiler knows no more: of constants it would make two instructions where one can read them from memory.
 #[inline(always)]
 #[allow(clippy::pointers_in_nomem_asm_block, reason = "it does not look at what is there")]
@@ -154,7 +166,9 @@ pub unsafe fn load512(at: *const u8) -> __m512i {
 pub unsafe fn signs<const J: usize>(at: *const u8) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe {
-        let bytes = _mm256_shuffle_epi8(twice(at.add(J / 4 * 16)), load(GROUPS.of(J % 4)));
+        let four = _mm256_set1_epi32(word(at.add(4 * J)) as i32);
+        let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+        let bytes = _mm256_shuffle_epi8(four, places);
         // plus 127, a set bit of any place is 128 to 255
         let bit = _mm256_and_si256(bytes, _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64));
         _mm256_add_epi8(bit, _mm256_set1_epi8(127))

@@ -192,21 +192,39 @@ const fn sub_places(narrow: bool) -> Places<8> {
     Places(all)
 }
 
-/// The sub-scales of unit `j`, one for every 16-bit lane.
+/// Sub-scales brought into an order from which [`spread`] takes them with one instruction: twice each, those of units 0 to 3 and
+/// those of 4 to 7, of a unit's first 16 values in the lower half and of its other ones in the upper.
 ///
 /// # Safety
 /// AVX2; `subs` as [`Unpack::subs`] gives them.
 #[inline(always)]
-pub(super) unsafe fn spread<F: Unpack>(subs: __m256i, j: usize) -> __m256i {
+pub(super) unsafe fn by_halves<F: Unpack>(subs: __m256i) -> [__m256i; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        let half = match (F::SPAN, j) {
-            (16, 0..4) => _mm256_permute4x64_epi64(subs, 0x44),
-            (16, _) => _mm256_permute4x64_epi64(subs, 0xee),
-            _ => subs,
+        let halves = if F::SPAN == 16 {
+            let even = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+            _mm256_permute4x64_epi64(_mm256_shuffle_epi8(subs, even), 0xd8)
+        } else {
+            subs
         };
-        let places = if F::SPAN == 16 { &NARROW_SUBS } else { &WIDE_SUBS };
-        _mm256_shuffle_epi8(half, load(places.of(j)))
+        [kept(_mm256_unpacklo_epi16(halves, halves)), kept(_mm256_unpackhi_epi16(halves, halves))]
+    }
+}
+
+/// The sub-scales of unit `J`, one for every 16-bit lane.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+pub(super) unsafe fn spread<const J: usize>(halves: [__m256i; 2]) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match J % 4 {
+            0 => _mm256_shuffle_epi32(halves[J / 4], 0x00),
+            1 => _mm256_shuffle_epi32(halves[J / 4], 0x55),
+            2 => _mm256_shuffle_epi32(halves[J / 4], 0xaa),
+            _ => _mm256_shuffle_epi32(halves[J / 4], 0xff),
+        }
     }
 }
 
