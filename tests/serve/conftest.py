@@ -11,16 +11,16 @@ FIND = {"name": "find_city", "description": "Says where a city is.", "parameters
 
 @pytest.fixture(scope="session")
 def server():
-    with Server("--ctx", 4096, "--max-seqs", 4) as s:
+    with Server("--ctx", 4096, "--max-seqs", 4, "--alias", "m") as s:
         yield s
 
 
 @pytest.fixture(scope="session")
 def keyed(tmp_path_factory):
-    """A server that wants a key: `secret` or `other`."""
+    """A server that wants a key: `secret-one` or `secret-two`."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
-    keys.write_text("secret\nother\n")
-    with Server("--ctx", 512, "--api-key-file", keys) as s:
+    keys.write_text("secret-one\nsecret-two\n")
+    with Server("--ctx", 512, "--alias", "m", "--api-key-file", keys) as s:
         yield s
 
 

@@ -17,7 +17,7 @@ def client(server):
 def create(client):
     def make(messages=ASK, **options):
         options = {"max_tokens": 40, "extra_body": {"temperature": 0}} | options
-        return client.messages.create(model="any-name", messages=messages, **options)
+        return client.messages.create(model="m", messages=messages, **options)
 
     return make
 
@@ -46,7 +46,7 @@ def test_streamed(client, create):
     assert "".join(e.delta.text for e in events if e.type == "content_block_delta") == whole.content[0].text
     delta = next(e for e in events if e.type == "message_delta")
     assert delta.delta.stop_reason == "end_turn" and delta.usage.output_tokens == whole.usage.output_tokens
-    with client.messages.stream(model="any-name", messages=ASK, max_tokens=40, extra_body={"temperature": 0}) as stream:
+    with client.messages.stream(model="m", messages=ASK, max_tokens=40, extra_body={"temperature": 0}) as stream:
         assert "".join(stream.text_stream) == WORDS
         assert stream.get_final_message().content[0].text == WORDS
 
@@ -122,10 +122,16 @@ def test_unknown_fields_are_ignored(create):
     assert got.content[0].text == WORDS
 
 
+def test_unknown_models(client):
+    with pytest.raises(anthropic.NotFoundError) as e:
+        client.messages.create(model="no-such-model", max_tokens=1, messages=ASK)
+    assert e.value.body["error"]["type"] == "not_found_error"
+
+
 def test_keys(keyed):
-    for key in ("wrong", "secre"):
+    for key in ("wrong", "secret-on", "secret-one2"):
         with pytest.raises(anthropic.AuthenticationError) as e:
             anthropic.Anthropic(base_url=keyed.url, api_key=key, max_retries=0).messages.create(model="m", max_tokens=1, messages=ASK)
         assert e.value.body["error"]["type"] == "authentication_error"
-    for client in (anthropic.Anthropic(base_url=keyed.url, api_key="other", max_retries=0), anthropic.Anthropic(base_url=keyed.url, auth_token="secret", max_retries=0)):
+    for client in (anthropic.Anthropic(base_url=keyed.url, api_key="secret-two", max_retries=0), anthropic.Anthropic(base_url=keyed.url, auth_token="secret-one", max_retries=0)):
         assert client.messages.create(model="m", max_tokens=1, messages=ASK).usage.output_tokens == 1
