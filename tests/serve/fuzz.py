@@ -65,40 +65,53 @@ async def send(writer, case):
             await asyncio.sleep(0.002)
 
 
+async def receive(reader):
+    status, fields = await wire.head(reader)
+    return status, fields, await wire.body(reader, fields)
+
+
 async def shoot(port, case, patience=LIMIT_S):
     """Sends a case. Returns what happened, in a word or a status, and what was wrong with it or `None`."""
     reader, writer = await wire.connect(port)
+    # an answer may come, and the connection end, before all is sent
+    answer = None if case.leave else asyncio.create_task(receive(reader))
+    again = writer.get_extra_info("socket").dup()
     try:
         try:
+            await send(writer, case)
+        except OSError:
+            pass
+        if case.leave == "stall":
+            start = time.monotonic()
             try:
-                await send(writer, case)
-            except ConnectionError:
-                pass  # an answer may have come before all was sent
-            if case.leave == "stall":
-                start = time.monotonic()
                 while await asyncio.wait_for(reader.read(1 << 16), patience):
                     pass
-                return f"thrown out after {round((time.monotonic() - start) / 5) * 5} s", None
-            if case.leave:
-                await asyncio.sleep((case.number * 7919 % 100) / 400)
-                wire.reset(writer) if case.leave == "reset" else writer.close()
-                return "left", None
-            if not case.http:
-                await asyncio.sleep(0.02)
-                if writer.can_write_eof() and not writer.is_closing():
-                    writer.write_eof()
-            status, fields = await asyncio.wait_for(wire.head(reader), patience)
-            data = await asyncio.wait_for(wire.body(reader, fields), patience)
-            return status, wrong_reply(case, status, fields, data)
-        except (ConnectionError, wire.Broken) as e:
-            # a server may close at once on what is no HTTP, and while a body over the limit is still being sent
-            return "closed", None if not case.http or len(case.pieces) > 50 else f"no answer: {e}"
-        except TimeoutError:
-            return "no answer", f"nothing within {patience} s"
-        except OSError as e:
-            return "closed", None if not case.http else f"no answer: {e}"
+            except OSError:
+                pass
+            return f"thrown out after {round((time.monotonic() - start) / 5) * 5} s", None
+        if case.leave:
+            await asyncio.sleep((case.number * 7919 % 100) / 400)
+            wire.reset(writer) if case.leave == "reset" else writer.close()
+            return "left", None
+        if not case.http:
+            await asyncio.sleep(0.02)
+            if writer.can_write_eof() and not writer.is_closing():
+                writer.write_eof()
+        try:
+            status, fields, data = await asyncio.wait_for(answer, patience)
+        except OSError:
+            status, fields, data = await receive(wire.leftover(again))
+        return status, wrong_reply(case, status, fields, data)
+    except TimeoutError:
+        return "no answer", f"nothing within {patience} s"
+    except (OSError, wire.Broken) as e:
+        # a server may close at once on what is no HTTP
+        return "closed", None if not case.http else f"no answer: {e}"
     finally:
+        if answer:
+            answer.cancel()
         wire.reset(writer)
+        again.close()
 
 
 async def good_answer(port):

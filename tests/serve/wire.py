@@ -37,6 +37,18 @@ def reset(writer):
     writer.transport.abort()
 
 
+def leftover(sock):
+    """What had come before a connection broke: a writer that fails takes the reader with it, the system still has the bytes."""
+    reader = asyncio.StreamReader()
+    try:
+        while piece := sock.recv(1 << 16):
+            reader.feed_data(piece)
+    except OSError:
+        pass
+    reader.feed_eof()
+    return reader
+
+
 async def head(reader):
     """Status and fields, names in lower case, of the first head that is not an interim one."""
     while True:
