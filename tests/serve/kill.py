@@ -4,15 +4,16 @@
 
 After every kill the next server must become ready and give each answer that a server without a cache gives. At the end a file is
 damaged on purpose: it must be refused. Exit status 1 says that something was wrong."""
+
 import argparse, asyncio, collections, os, pathlib, random, shutil, sys, tempfile, time
 import load, wire
 from server import ROOT, Server
 
-FLAGS = ["--ctx", 2048, "--max-seqs", 4, "--spec", 0]
+FLAGS = ["--ctx", 2048, "--max-seqs", 4]
 
 
 def cached(folder):
-    return [*FLAGS, "--cache-dir", folder]
+    return [*FLAGS, "--cache", "64MiB", "--cache-dir", folder, "--cache-disk", "64MiB"]
 
 
 def conversations(seed, number):
@@ -24,8 +25,20 @@ def conversations(seed, number):
         messages = [{"role": "system", "content": "Read this. " + prose[c * 2500 : c * 2500 + r.randrange(600, 2200)]}]
         for turn in range(3):
             messages.append({"role": "user", "content": f"Say these words again: {r.choice(['silk, iron', 'letter', 'gold, summer'])}."})
-            out.append(("/v1/chat/completions", {"messages": list(messages), "max_tokens": 12, "temperature": 0.9, "seed": c * 10 + turn, "stream": True,
-                        "stream_options": {"include_usage": True}, "chat_template_kwargs": {"enable_thinking": False}}))
+            out.append(
+                (
+                    "/v1/chat/completions",
+                    {
+                        "messages": list(messages),
+                        "max_tokens": 12,
+                        "temperature": 0.9,
+                        "seed": c * 10 + turn,
+                        "stream": True,
+                        "stream_options": {"include_usage": True},
+                        "chat_template_kwargs": {"enable_thinking": False},
+                    },
+                )
+            )
             messages.append({"role": "assistant", "content": prose[9000 + c * 300 : 9000 + c * 300 + r.randrange(20, 300)]})
     return out
 
@@ -60,8 +73,8 @@ class Kills:
         return cached
 
     def temporary(self):
-        """Files that are being written: those that no finished name has."""
-        return [n for n in os.listdir(self.folder) if "tmp" in n or "part" in n] if self.folder.exists() else []
+        """Files that are being written."""
+        return [n for n in os.listdir(self.folder) if n.endswith(".new")] if self.folder.exists() else []
 
     async def disturb(self, server):
         """Asks as fast as it can, until the server is killed at a random moment, half of the times within the writing of a file."""
@@ -80,7 +93,7 @@ class Kills:
             until = moment + 1.5
             while time.monotonic() < moment or (wait_for_file and not self.temporary() and time.monotonic() < until):
                 await asyncio.sleep(0.0005)
-            await asyncio.sleep(self.random.uniform(0, 0.004))
+            await asyncio.sleep(self.random.uniform(0, 0.001))
             server.process.kill()
 
         await asyncio.gather(killer(), *(client(asks[n::2]) for n in range(2)))
