@@ -465,6 +465,7 @@ fn a_runner_without_work_sleeps_and_a_slot_goes_to_who_can_use_it() {
     check(&next, false, 0);
     let s = wait(&r, "all has ended", |s| s.completed == s.submitted);
     assert_eq!(s.cached_tokens, 4 * 34);
+    assert_eq!(s.between_steps.count(), s.steps - s.submitted, "time without work is no time between steps");
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(r.status(), s, "without work nothing happens");
 }

@@ -139,7 +139,7 @@ pub struct ServeArgs {
     pub queue: usize,
     /// Memory for states of prompts and answers, so that what begins alike is read once; 0 keeps only what the sequences hold
     #[arg(long, value_name = "SIZE", default_value = "1GiB", help_heading = "Prefix cache", value_parser = strata_tiers::parse_size)]
-    pub cache_ram: u64,
+    pub cache: u64,
     /// Directory for the states at the ends of answers and of system turns: they outlive the server
     #[arg(long, value_name = "DIR", help_heading = "Prefix cache")]
     pub cache_dir: Option<PathBuf>,

@@ -27,7 +27,7 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
         false => None,
     };
     let capacity = args.engine.ctx.unwrap_or(model.config.context.min(crate::chat::CONTEXT));
-    let space = Space { slots: args.max_seqs, prefix_cache: args.cache_ram, ..Space::of(capacity) };
+    let space = Space { slots: args.max_seqs, prefix_cache: args.cache, ..Space::of(capacity) };
     let (batch, tiers) = model.batch(&args.engine, space)?;
     let cache = cache(args, &model)?;
     let runner = Runner::start_with_cache(batch, RunnerOptions { queue: args.queue }, &cache)?;
@@ -58,7 +58,7 @@ fn cache(args: &ServeArgs, model: &Loaded) -> Result<CacheOptions, CliError> {
     }
     let filed = args.cache_dir.is_some() || args.slot_save_path.is_some();
     let model = if filed { model.identity(&args.engine, args.cache_dir.as_deref())? } else { 0 };
-    Ok(CacheOptions { bytes: args.cache_ram, model, disk })
+    Ok(CacheOptions { bytes: args.cache, model, disk })
 }
 
 fn options(args: &ServeArgs) -> ServeOptions {

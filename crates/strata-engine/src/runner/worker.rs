@@ -160,6 +160,10 @@ impl<B: Backend> Worker<B> {
     fn take_commands(&mut self) -> bool {
         let shared = self.shared.clone();
         let mut state = shared.lock();
+        if self.jobs.is_empty() {
+            // what comes next did not wait for a step
+            self.stepped = None;
+        }
         while self.jobs.is_empty() && state.new.is_empty() && state.sessions.is_empty() {
             if state.stop.is_some() {
                 return false;
