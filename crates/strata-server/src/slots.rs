@@ -5,9 +5,10 @@ use crate::app::{App, Shared, heavy, openai};
 use crate::failure::{Failure, json_response};
 use crate::generate::RequestError;
 use crate::guard::body;
+use crate::segment::Segment;
 use crate::status::slots_json;
 use axum::body::Body as HttpBody;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ pub async fn list(State(app): Shared) -> Response<HttpBody> {
     openai(async { Ok(json_response(StatusCode::OK, &slots_json(&app.served()?.runner.status()))) }).await
 }
 
-pub async fn act(State(app): Shared, Path(id): Path<usize>, request: Request) -> Response<HttpBody> {
+pub async fn act(State(app): Shared, Segment(id): Segment<usize>, request: Request) -> Response<HttpBody> {
     openai(async {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let save = match query.split('&').find_map(|p| p.strip_prefix("action=")) {
