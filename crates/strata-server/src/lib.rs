@@ -16,6 +16,7 @@ mod metrics;
 mod openai;
 mod page;
 mod responses;
+mod segment;
 mod served;
 mod server;
 mod slots;

@@ -1,8 +1,8 @@
 //! The page at `/`: files of `page/`, part of the program.
 
 use crate::failure::{Failure, Shape};
+use crate::segment::Segment;
 use axum::body::{Body, Bytes};
-use axum::extract::Path;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, REFERRER_POLICY};
 use axum::http::{HeaderValue, Response, StatusCode};
 
@@ -44,7 +44,7 @@ pub async fn index() -> Response<Body> {
 }
 
 /// `GET /page/NAME`.
-pub async fn one(Path(name): Path<String>) -> Response<Body> {
+pub async fn one(Segment(name): Segment<String>) -> Response<Body> {
     match FILES.iter().find(|(n, _)| *n == name) {
         Some((name, text)) if name.ends_with(".css") => file("text/css; charset=utf-8", text),
         Some((_, text)) => file("text/javascript; charset=utf-8", text),

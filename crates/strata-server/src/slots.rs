@@ -4,9 +4,10 @@ use crate::app::{App, Shared, heavy, openai};
 use crate::failure::{Failure, json_response};
 use crate::generate::RequestError;
 use crate::guard::body;
+use crate::segment::Segment;
 use crate::status::slot_json;
 use axum::body::Body as HttpBody;
-use axum::extract::{Path as InPath, Request, State};
+use axum::extract::{Request, State};
 use axum::http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -42,15 +43,14 @@ pub async fn list(State(app): Shared) -> Response<HttpBody> {
     .await
 }
 
-pub async fn act(State(app): Shared, InPath(id): InPath<String>, request: Request) -> Response<HttpBody> {
+pub async fn act(State(app): Shared, Segment(slot): Segment<usize>, request: Request) -> Response<HttpBody> {
     openai(async {
-        let slot: usize = id.parse().map_err(|_| RequestError::field("id", "the number of a slot", &*id))?;
         let query = request.uri().query().unwrap_or_default();
         let action = query.split('&').find_map(|pair| pair.strip_prefix("action=")).unwrap_or_default();
         let save = match action {
             "save" => true,
             "restore" => false,
-            other => return Err(RequestError::field("action", "save or restore", other).into()),
+            other => return Err(RequestError::field("action", "save or restore", format!("{other:.64}")).into()),
         };
         let taken = body::read(&app, request).await?;
         let value = heavy(move || work(&app, slot, save, &taken)).await?;

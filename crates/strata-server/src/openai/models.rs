@@ -3,9 +3,10 @@
 use super::check_model;
 use crate::app::{Shared, openai};
 use crate::failure::json_response;
+use crate::segment::Segment;
 use crate::served::Served;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub async fn list(State(app): Shared) -> Response<Body> {
     .await
 }
 
-pub async fn one(State(app): Shared, Path(id): Path<String>) -> Response<Body> {
+pub async fn one(State(app): Shared, Segment(id): Segment<String>) -> Response<Body> {
     openai(async {
         let served = app.served()?;
         check_model(&served, Some(&id))?;

@@ -14,12 +14,13 @@ use crate::fields::At;
 use crate::generate::{self, Answers, ChatEvent, ChatRequest, RequestError};
 use crate::guard::body;
 use crate::openai::check_model;
+use crate::segment::Segment;
 use crate::served::Served;
 use crate::sse;
 use crate::turns::Turns;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, RawQuery, Request, State};
+use axum::extract::{RawQuery, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::routing::{get, post};
@@ -118,7 +119,7 @@ fn begin(served: &Arc<Served>, chat: &mut ChatRequest, truncate: bool) -> Result
     }
 }
 
-async fn retrieve(State(kept): State<Kept>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response<Body> {
+async fn retrieve(State(kept): State<Kept>, Segment(id): Segment<String>, RawQuery(query): RawQuery) -> Response<Body> {
     openai(async {
         if query_value(query.as_deref(), "stream") == Some("true") {
             return Err(Failure::bad("stream", "stream: expected false: a stream is sent once, when the response is made"));
@@ -131,7 +132,7 @@ async fn retrieve(State(kept): State<Kept>, Path(id): Path<String>, RawQuery(que
     .await
 }
 
-async fn remove(State(kept): State<Kept>, Path(id): Path<String>) -> Response<Body> {
+async fn remove(State(kept): State<Kept>, Segment(id): Segment<String>) -> Response<Body> {
     openai(async {
         if !kept.store.remove(&id) {
             return Err(unknown(&id, "response_id", StatusCode::NOT_FOUND));
@@ -142,7 +143,7 @@ async fn remove(State(kept): State<Kept>, Path(id): Path<String>) -> Response<Bo
 }
 
 /// There is nothing to cancel: a response that has an id for the client has ended, or ends with the client's connection.
-async fn cancel(State(kept): State<Kept>, Path(id): Path<String>) -> Response<Body> {
+async fn cancel(State(kept): State<Kept>, Segment(id): Segment<String>) -> Response<Body> {
     openai(async {
         kept.store.response(&id).ok_or_else(|| unknown(&id, "response_id", StatusCode::NOT_FOUND))?;
         let message = "response_id: expected a response made in the background, found one that has ended";
@@ -151,7 +152,7 @@ async fn cancel(State(kept): State<Kept>, Path(id): Path<String>) -> Response<Bo
     .await
 }
 
-async fn input_items(State(kept): State<Kept>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response<Body> {
+async fn input_items(State(kept): State<Kept>, Segment(id): Segment<String>, RawQuery(query): RawQuery) -> Response<Body> {
     openai(async {
         let query = query.as_deref();
         let limit = match query_value(query, "limit").map(str::parse::<usize>) {
