@@ -60,8 +60,8 @@ class Kills:
         return cached
 
     def temporary(self):
-        """Files that are being written: those that no finished name has."""
-        return [n for n in os.listdir(self.folder) if "tmp" in n or "part" in n] if self.folder.exists() else []
+        """Files that are being written."""
+        return [n for n in os.listdir(self.folder) if n.endswith(".new")] if self.folder.exists() else []
 
     async def disturb(self, server):
         """Asks as fast as it can, until the server is killed at a random moment, half of the times within the writing of a file."""
