@@ -8,6 +8,7 @@ from the cache's pages. Each is compared with the time that the same request's o
 costs (counted by the server: `busy_seconds` of /v1/status, while nothing else runs). The time to the first token is the client's:
 HTTP, the template, tokenizing, the look-up and the restored state are in it. `--bench-rounds` compares with `strata bench -p NEW -d TOKENS`, too, which
 reads as many tokens behind as many in a process of its own. Set STRATA to the program (default: target/release/strata)."""
+
 import argparse, asyncio, json, pathlib, statistics, subprocess, sys, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -18,8 +19,15 @@ from server import MODEL, STRATA, Server
 
 async def first_token(port, messages):
     """Seconds to the first piece of the answer, its text, tokens of the prompt and those of them from the cache."""
-    body = {"messages": messages, "max_tokens": 1, "temperature": 0, "stream": True, "stream_options": {"include_usage": True},
-            "logit_bias": {"198": -100}, "chat_template_kwargs": {"enable_thinking": False}}
+    body = {
+        "messages": messages,
+        "max_tokens": 1,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "logit_bias": {"198": -100},
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
     reader, writer = await wire.connect(port)
     try:
         start, first, text, usage = time.perf_counter(), None, "", None
@@ -61,12 +69,19 @@ class Talk:
         time.sleep(0.05)
         after = self.server.status()["counters"]
         self.messages.append({"role": "assistant", "content": answer})
-        return {"first_s": first, "busy_s": after["busy_seconds"] - before["busy_seconds"], "prompt": prompt, "cached": cached,
-                "read": after["prompt_tokens"] - before["prompt_tokens"]}
+        return {
+            "first_s": first,
+            "busy_s": after["busy_seconds"] - before["busy_seconds"],
+            "prompt": prompt,
+            "cached": cached,
+            "read": after["prompt_tokens"] - before["prompt_tokens"],
+        }
 
 
 def bench(new, depth):
-    out = subprocess.run([STRATA, "bench", "-m", MODEL, "-p", str(new), "-n", "0", "-d", str(depth), "-r", "1", "--json"], capture_output=True, check=True)
+    out = subprocess.run(
+        [STRATA, "bench", "-m", MODEL, "-p", str(new), "-n", "0", "-d", str(depth), "-r", "1", "--json"], capture_output=True, check=True
+    )
     return new / json.loads(out.stdout)["tests"][0]["tok_s_median"]
 
 
@@ -90,7 +105,9 @@ def main():
         per_token = 20_000 / ids
         talk, other = Talk(server, prose, 0), Talk(server, prose, 30_000)
         cold = talk.ask(int(a.tokens * per_token))
-        print(f"the conversation: {cold['prompt']} tokens, first token after {cold['first_s']:.2f} s, {cold['busy_s']:.2f} s of them in passes")
+        print(
+            f"the conversation: {cold['prompt']} tokens, first token after {cold['first_s']:.2f} s, {cold['busy_s']:.2f} s of them in passes"
+        )
         for _ in range(a.rounds):
             for way in ("kept in its slot", "from pages"):
                 if way == "from pages":
@@ -101,7 +118,9 @@ def main():
                 if s["cached"] < s["prompt"] - 2 * a.new - 40:
                     raise SystemExit(f"hardly anything was kept: {s}")
                 if len(samples) % 2 == 0 and a.bench_rounds * 2 >= len(samples):
-                    samples.append({"way": "bench", "first_s": bench(s["prompt"] - s["cached"], s["cached"]), "read": s["prompt"] - s["cached"]})
+                    samples.append(
+                        {"way": "bench", "first_s": bench(s["prompt"] - s["cached"], s["cached"]), "read": s["prompt"] - s["cached"]}
+                    )
         for way in ("kept in its slot", "from pages"):
             mine = [s for s in samples if s["way"] == way]
             print(f"\nfollow-ups {way}: {len(mine)}, of {mine[0]['prompt']} to {mine[-1]['prompt']} tokens")

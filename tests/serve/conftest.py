@@ -3,10 +3,26 @@ import pytest
 from server import MODEL, STRATA, Server
 
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
-ADD = {"name": "add", "description": "Adds two whole numbers.", "parameters": {
-    "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"], "additionalProperties": False}}
-FIND = {"name": "find_city", "description": "Says where a city is.", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["km", "mile"]}}, "required": ["city", "unit"], "additionalProperties": False}}
+ADD = {
+    "name": "add",
+    "description": "Adds two whole numbers.",
+    "parameters": {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    },
+}
+FIND = {
+    "name": "find_city",
+    "description": "Says where a city is.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["km", "mile"]}},
+        "required": ["city", "unit"],
+        "additionalProperties": False,
+    },
+}
 
 
 @pytest.fixture(scope="session")

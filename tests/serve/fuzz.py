@@ -5,12 +5,19 @@
 Every request must get an answer that is HTTP, and an error in the shape of the API that was asked; the server must not panic, die, hang
 or grow, and a good request in between must be answered as ever. `--only` sends single requests again and prints what was said.
 Exit status 1 says that something was wrong."""
+
 import argparse, asyncio, collections, json, sys, time
 import malformed, wire
 from server import Server
 
 LIMIT_S = 60  # for one answer
-GOOD = {"messages": [{"role": "user", "content": "What is 3 plus 4?"}], "max_tokens": 12, "temperature": 0.8, "seed": 5, "chat_template_kwargs": {"enable_thinking": False}}
+GOOD = {
+    "messages": [{"role": "user", "content": "What is 3 plus 4?"}],
+    "max_tokens": 12,
+    "temperature": 0.8,
+    "seed": 5,
+    "chat_template_kwargs": {"enable_thinking": False},
+}
 
 
 def strict(data):

@@ -4,11 +4,12 @@
 
 After every kill the next server must become ready and give each answer that a server without a cache gives. At the end a file is
 damaged on purpose: it must be refused. Exit status 1 says that something was wrong."""
+
 import argparse, asyncio, collections, os, pathlib, random, shutil, sys, tempfile, time
 import load, wire
 from server import ROOT, Server
 
-FLAGS = ["--ctx", 2048, "--max-seqs", 4, "--spec", 0]
+FLAGS = ["--ctx", 2048, "--max-seqs", 4]
 
 
 def cached(folder):
@@ -24,8 +25,20 @@ def conversations(seed, number):
         messages = [{"role": "system", "content": "Read this. " + prose[c * 2500 : c * 2500 + r.randrange(600, 2200)]}]
         for turn in range(3):
             messages.append({"role": "user", "content": f"Say these words again: {r.choice(['silk, iron', 'letter', 'gold, summer'])}."})
-            out.append(("/v1/chat/completions", {"messages": list(messages), "max_tokens": 12, "temperature": 0.9, "seed": c * 10 + turn, "stream": True,
-                        "stream_options": {"include_usage": True}, "chat_template_kwargs": {"enable_thinking": False}}))
+            out.append(
+                (
+                    "/v1/chat/completions",
+                    {
+                        "messages": list(messages),
+                        "max_tokens": 12,
+                        "temperature": 0.9,
+                        "seed": c * 10 + turn,
+                        "stream": True,
+                        "stream_options": {"include_usage": True},
+                        "chat_template_kwargs": {"enable_thinking": False},
+                    },
+                )
+            )
             messages.append({"role": "assistant", "content": prose[9000 + c * 300 : 9000 + c * 300 + r.randrange(20, 300)]})
     return out
 

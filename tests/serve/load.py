@@ -4,14 +4,19 @@ the same request gets alone.
     load.py [--seconds N] [--clients N] [--requests N] [--seed S]
 
 Prints what happened, memory over time and the server's scheduling delays; exit status 1 says that something was wrong."""
+
 import argparse, asyncio, collections, hashlib, itertools, json, random, re, statistics, subprocess, sys, time
 import fuzz, malformed, wire
 from server import MODEL, ROOT, STRATA, Server
 
 FLAGS = ["--ctx", 4096, "--max-seqs", 8, "--queue", 64]
 MALFORMED = 12  # clients that send malformed requests
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
-          "required": ["name", "age"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 
 
 def catalogue(seed, size):
@@ -24,9 +29,21 @@ def catalogue(seed, size):
     system = "Answer from this text. " + prose[:3000]
     out = []
     for i in range(size):
-        body = {"stream": True, "max_tokens": r.choice([8, 24, 64, 200]), "seed": r.randrange(1 << 31), "stream_options": {"include_usage": True}}
-        body |= r.choice([{"temperature": 0}, {"temperature": 0.8}, {"temperature": 1.2, "top_k": 40}, {"temperature": 1, "top_p": 0.9, "min_p": 0.02},
-                          {"temperature": 0.7, "repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.1}])
+        body = {
+            "stream": True,
+            "max_tokens": r.choice([8, 24, 64, 200]),
+            "seed": r.randrange(1 << 31),
+            "stream_options": {"include_usage": True},
+        }
+        body |= r.choice(
+            [
+                {"temperature": 0},
+                {"temperature": 0.8},
+                {"temperature": 1.2, "top_k": 40},
+                {"temperature": 1, "top_p": 0.9, "min_p": 0.02},
+                {"temperature": 0.7, "repetition_penalty": 1.1, "presence_penalty": 0.3, "frequency_penalty": 0.1},
+            ]
+        )
         kind = r.choice(["chat", "chat", "thinking", "system", "turns", "long", "schema", "text", "choices"])
         at = r.randrange(len(prose) - 9000)
         if kind in ("text", "long"):
@@ -188,11 +205,22 @@ def beside_run(requests, server):
         if path != "/v1/chat/completions" or extra or len(body["messages"]) > 1 or compared == 4:
             continue
         think = ["--think"] if body["chat_template_kwargs"]["enable_thinking"] else []
-        names = {"temperature": "--temp", "top_p": "--top-p", "top_k": "--top-k", "min_p": "--min-p", "repetition_penalty": "--repetition-penalty",
-                 "presence_penalty": "--presence-penalty", "frequency_penalty": "--frequency-penalty", "seed": "--seed", "max_tokens": "-n"}
+        names = {
+            "temperature": "--temp",
+            "top_p": "--top-p",
+            "top_k": "--top-k",
+            "min_p": "--min-p",
+            "repetition_penalty": "--repetition-penalty",
+            "presence_penalty": "--presence-penalty",
+            "frequency_penalty": "--frequency-penalty",
+            "seed": "--seed",
+            "max_tokens": "-n",
+        }
         body = {"top_p": 1, **body}
         flags = [str(x) for k, flag in names.items() if k in body for x in (flag, body[k])]
-        run = subprocess.run([STRATA, "run", "--json", "--model", MODEL, *think, *flags, body["messages"][0]["content"]], capture_output=True, check=True)
+        run = subprocess.run(
+            [STRATA, "run", "--json", "--model", MODEL, *think, *flags, body["messages"][0]["content"]], capture_output=True, check=True
+        )
         run = json.loads(run.stdout)
         got = server.post(path, body | {"stream": False, "stream_options": None, "logprobs": True})
         pieces = got["choices"][0]["message"]
@@ -218,14 +246,18 @@ def main():
         print(f"{beside_run(load.requests, server)} answers equal those of `strata run`")
         # the comparison must be able to fail: other seeds give other answers
         path, body = next((p, b) for p, b in load.requests if p == "/v1/completions" and b["temperature"] and b["max_tokens"] > 20)
-        assert len({digest(asyncio.run(ask(server.port, path, body | {"seed": s}))) for s in range(4)}) > 1, "answers do not depend on the seed"
+        assert (
+            len({digest(asyncio.run(ask(server.port, path, body | {"seed": s}))) for s in range(4)}) > 1
+        ), "answers do not depend on the seed"
         asyncio.run(load.run(a.clients, a.seconds, a.pause))
         status = server.status()
         for second, resident, anonymous in load.memory[:: max(1, len(load.memory) // 10)]:
             print(f"{second:4.0f} s: {resident >> 10} KiB resident, {anonymous >> 10} KiB anonymous")
         print(", ".join(f"{k} {v}" for k, v in sorted(load.happened.items())))
         resident, anonymous = load.grown()
-        print(f"from {len(load.memory) // 5} s to the end memory grew by {100 * resident:.2f} %, its anonymous part by {100 * anonymous:.2f} %")
+        print(
+            f"from {len(load.memory) // 5} s to the end memory grew by {100 * resident:.2f} %, its anonymous part by {100 * anonymous:.2f} %"
+        )
         # a short run is all warm-up
         if a.seconds >= 120 and max(resident, anonymous) > 0.02:
             load.problem("memory grew by more than 2 %")

@@ -1,77 +1,24 @@
 """Malformed requests: request number i of a seed is always the same bytes."""
+
 import copy, json, random
-from dataclasses import dataclass, field
-
-TOOL = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": {
-    "type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}}}
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-TURN = {"role": "user", "content": "Hi"}
-SAMPLING = {"temperature": 0.5, "top_p": 0.9, "seed": 1}
-
-# A good request of each route, small in what it costs. Mutations start from these.
-GOOD = {
-    ("POST", "/v1/chat/completions"): {
-        "model": "m", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
-        "max_tokens": 2, "n": 2, "stop": ["x"], "logprobs": True, "top_logprobs": 2, "logit_bias": {"5": -1}, "top_k": 5, "min_p": 0.1,
-        "presence_penalty": 0.1, "frequency_penalty": 0.1, "repetition_penalty": 1.1, "stream": False, "stream_options": {"include_usage": True},
-        "tools": [TOOL], "tool_choice": "none", "parallel_tool_calls": True, "reasoning_effort": "low", "ignore_eos": False,
-        "chat_template_kwargs": {"enable_thinking": False}, "response_format": {"type": "text"}, "user": "u", **SAMPLING},
-    ("POST", "/v1/completions"): {"model": "m", "prompt": ["Hi", "Ho"], "max_tokens": 2, "echo": True, "logprobs": 1, "n": 1, "stop": "x", **SAMPLING},
-    ("POST", "/v1/embeddings"): {"model": "m", "input": ["a", "b"], "encoding_format": "float"},
-    ("POST", "/v1/responses"): {
-        "model": "m", "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], "instructions": "Be brief.",
-        "max_output_tokens": 2, "tools": [{"type": "function", **TOOL["function"]}], "tool_choice": "none", "reasoning": {"effort": "low"},
-        "text": {"format": {"type": "text"}}, "store": False, "metadata": {"k": "v"}, "temperature": 0.5, "top_p": 0.9},
-    ("POST", "/v1/messages"): {
-        "model": "m", "max_tokens": 2, "system": [{"type": "text", "text": "Be brief."}], "stop_sequences": ["x"], "temperature": 0.5, "top_k": 3,
-        "messages": [TURN, {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1, "b": 2}}]},
-                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "3", "is_error": False}]}],
-        "tools": [{"name": "add", "description": "adds", "input_schema": SCHEMA}], "tool_choice": {"type": "none"}, "thinking": {"type": "disabled"}},
-    ("POST", "/v1/messages/count_tokens"): {"model": "m", "system": "Be brief.", "messages": [TURN]},
-    ("POST", "/tokenize"): {"content": "Hello", "add_special": True, "with_pieces": True},
-    ("POST", "/detokenize"): {"tokens": [1, 2, 3]},
-    ("POST", "/slots/0?action=save"): {"filename": "fuzz.bin"},
-    ("POST", "/slots/0?action=restore"): {"filename": "fuzz.bin"},
-    ("POST", "/v1/responses/resp_none/cancel"): {},
-}
-# More that costs a forward pass: constrained, forced and streamed answers.
-EXTRA = [
-    ("POST", "/v1/chat/completions", {"messages": [TURN], "max_tokens": 3, "response_format": {
-        "type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA, "strict": True}}}),
-    ("POST", "/v1/chat/completions", {"messages": [TURN], "max_tokens": 3, "tools": [TOOL], "tool_choice": "required", "stream": True}),
-    ("POST", "/v1/chat/completions", {"messages": [TURN], "max_tokens": 3, "grammar": 'start: "a" | "b"', "stream": True}),
-    ("POST", "/v1/responses", {"input": "Hi", "max_output_tokens": 2, "stream": True}),
-    ("POST", "/v1/messages", {"messages": [TURN], "max_tokens": 2, "stream": True}),
-]
-GET = ["/", "/health", "/metrics", "/slots", "/v1/models", "/v1/models/none", "/v1/responses/resp_none", "/v1/responses/resp_none/input_items", "/v1/status"]
-
-# Values that a field may be given, and JSON text that no library writes.
-ODD = [None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e-320, 1e308, 2**31, 2**32, 2**53 + 1, 2**63, 2**64, -(2**63) - 1, 10**30, "", " ", "a", "\0", "\ud800",
-       "\u202e\ufeff", "💥" * 9, "x" * 3000, "<|im_start|>", "<tool_call>", "-1", "1e999", [], {}, [None], [[]], [{}], {"": None}, {"a": {"b": []}}, ["a"] * 40,
-       list(range(300)), "function", "json_schema", "required", "auto", "user", "tool", "text", "image_url", "data:image/png;base64,AAAA", "resp_none"]
-RAW = ["NaN", "Infinity", "-", "01", "1e99999", "-1e99999", "9" * 400, "0." + "1" * 400, "[" * 2000, "{" + '"a":{' * 2000, '"', '"\\', '"\\u12"', '"\\ud800\\u0041"', "tru",
-       "/*c*/1", "'a'", "", ",", "1,", "}", "]", '{"a":1,}', "[1,]", "\\", "[" * 300 + "]" * 300]
-SCHEMAS = [{"type": "object", "properties": {"a": {"$ref": "#"}}}, {"$ref": "http://example.org/x"}, {"$ref": "#/none"}, {"pattern": "(a*)*b", "type": "string"}, {"pattern": "("},
-           {"type": "string", "minLength": 10**9}, {"type": "array", "minItems": 10**12}, {"enum": []}, {"anyOf": []}, {"allOf": [{"type": "string"}, {"type": "integer"}]},
-           {"type": "integer", "minimum": 5, "maximum": 1}, {"not": {}}, {"const": "x" * 9000}, {"type": "nothing"}, True, False, [], "x", {"oneOf": [{"$ref": "#"}] * 50}]
-GRAMMARS = ["", "start: start", "start: a", 'start: "a"*', "start: /(/", 'start: "a" start | start "b"', "x" * 5000, "\0", 'start: "' + "a" * 9000 + '"', "start: /(a{1000}){1000}{1000}/",
-            "%ignore", "root ::= [a-z]+", "start: " + "(" * 500]
+from dataclasses import dataclass
+from odd import EXTRA, GET, GOOD, GRAMMARS, ODD, RAW, SCHEMAS, TURN
 
 
 @dataclass
 class Case:
     """Bytes to send, in pieces, and what may come back."""
+
     number: int
     kind: str
     path: str
     pieces: list
     # the head is as HTTP wants it: an error must have the API's shape; else an empty one or a closed connection will do
     http: bool = True
-    # the client goes away: "reset" or "close" after sending this many pieces; "stall" keeps still and waits to be thrown out
+    # the client goes away after sending, by "reset" or "close"; "stall" keeps still and waits to be thrown out
     leave: str = ""
     # bytes are sent a few at a time
     slow: bool = False
-    log: list = field(default_factory=list)
 
 
 def one(seed, number):
@@ -185,7 +132,9 @@ def deep(r):
     """Nesting, long lists, long names."""
     method, path, body = route(r)
     n = r.choice([100, 127, 128, 129, 1000, 50_000])
-    inner = r.choice([b"[" * n + b"]" * n, b'{"a":' * n + b"1" + b"}" * n, b"[" + b"1," * n + b"1]", b'"' + b"y" * n + b'"', b'{"' + b"k" * n + b'":1}'])
+    inner = r.choice(
+        [b"[" * n + b"]" * n, b'{"a":' * n + b"1" + b"}" * n, b"[" + b"1," * n + b"1]", b'"' + b"y" * n + b'"', b'{"' + b"k" * n + b'":1}']
+    )
     body["zz"] = "@@here@@"
     if r.random() < 0.5:
         body[r.choice(list(body))] = "@@here@@"
@@ -204,36 +153,79 @@ def too_long(r):
 def long_prompts(r):
     """More text than the context can hold."""
     n = r.choice([3_000, 30_000, 300_000])
-    path, body = r.choice([
-        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * n}], "max_tokens": 1}),
-        ("/v1/completions", {"prompt": "word " * n, "max_tokens": 1}), ("/v1/embeddings", {"input": "word " * n}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "word " * n}], "max_tokens": 1}),
-        ("/v1/completions", {"prompt": [7] * n, "max_tokens": 1}), ("/v1/embeddings", {"input": ["a"] * n}), ("/detokenize", {"tokens": [2**31] * n}),
-    ])
+    path, body = r.choice(
+        [
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "word " * n}], "max_tokens": 1}),
+            ("/v1/completions", {"prompt": "word " * n, "max_tokens": 1}),
+            ("/v1/embeddings", {"input": "word " * n}),
+            ("/v1/messages", {"messages": [{"role": "user", "content": "word " * n}], "max_tokens": 1}),
+            ("/v1/completions", {"prompt": [7] * n, "max_tokens": 1}),
+            ("/v1/embeddings", {"input": ["a"] * n}),
+            ("/detokenize", {"tokens": [2**31] * n}),
+        ]
+    )
     return Case(0, "", path, [whole("POST", path, text(body))])
 
 
 def wrong_routes(r):
     """Methods and paths that are not there, or oddly written."""
     method = r.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])
-    path = r.choice(GET + [p for _, p in GOOD] + ["/v1", "/v1/", "/none", "/v1//models", "/%00", "/%ff%fe", "/../etc/passwd", "/v1/models/..%2f..", "/" + "a" * 3000,
-                           "/v1/models/" + "%41" * 500, "/?" + "q=1&" * 500, "/slots/99999999999999999999?action=save", "/slots/-1?action=erase", "/slots/0?action=none",
-                           "/slots/0", "/v1/responses/" + "r" * 500, "/v1/responses/%F0%9F%92%A5"])
+    path = r.choice(
+        GET
+        + [p for _, p in GOOD]
+        + [
+            "/v1",
+            "/v1/",
+            "/none",
+            "/v1//models",
+            "/%00",
+            "/%ff%fe",
+            "/../etc/passwd",
+            "/v1/models/..%2f..",
+            "/" + "a" * 3000,
+            "/v1/models/" + "%41" * 500,
+            "/?" + "q=1&" * 500,
+            "/slots/99999999999999999999?action=save",
+            "/slots/-1?action=erase",
+            "/slots/0?action=none",
+            "/slots/0",
+            "/v1/responses/" + "r" * 500,
+            "/v1/responses/%F0%9F%92%A5",
+        ]
+    )
     return Case(0, "", path, [whole(method, path, r.choice([b"", b"", b"{}", b"[]", b"x"]))])
 
 
 def wrong_fields(r):
     """Fields of the head that are wrong, but are fields."""
     method, path, body = route(r)
-    odd = r.choice([
-        ("content-type: text/plain",), ("content-type: application/json; charset=utf-16",), ("content-type: \xff",), ("content-encoding: gzip", "content-type: application/json"),
-        ("authorization: Bearer",), ("authorization: Basic " + "A" * 400,), ("authorization: Bearer \xff\xfe",), ("x-api-key: " + "k" * 1000,), ("anthropic-version: none",),
-        ("accept: text/html",), ("origin: http://evil.example",), ("origin: null",), ("cookie: " + "a=b; " * 200,), ("expect: 100-continue", "content-type: application/json"),
-        ("connection: close", "content-type: application/json"), ("x-forwarded-host: evil.example", "content-type: application/json"), ("range: bytes=0-1",),
-        ("upgrade: websocket", "connection: upgrade"), ("upgrade: h2c", "connection: upgrade, http2-settings", "http2-settings: AAMAAABkAARAAAAAAAIAAAAA"),
-        tuple(f"x-{i}: {i}" for i in range(60)),
-    ])
-    host = r.choice(["127.0.0.1"] * 6 + ["localhost", "evil.example", "127.0.0.1.evil.example", "[::1]", "", "a b", "127.0.0.1:99999", "x" * 300])
+    odd = r.choice(
+        [
+            ("content-type: text/plain",),
+            ("content-type: application/json; charset=utf-16",),
+            ("content-type: \xff",),
+            ("content-encoding: gzip", "content-type: application/json"),
+            ("authorization: Bearer",),
+            ("authorization: Basic " + "A" * 400,),
+            ("authorization: Bearer \xff\xfe",),
+            ("x-api-key: " + "k" * 1000,),
+            ("anthropic-version: none",),
+            ("accept: text/html",),
+            ("origin: http://evil.example",),
+            ("origin: null",),
+            ("cookie: " + "a=b; " * 200,),
+            ("expect: 100-continue", "content-type: application/json"),
+            ("connection: close", "content-type: application/json"),
+            ("x-forwarded-host: evil.example", "content-type: application/json"),
+            ("range: bytes=0-1",),
+            ("upgrade: websocket", "connection: upgrade"),
+            ("upgrade: h2c", "connection: upgrade, http2-settings", "http2-settings: AAMAAABkAARAAAAAAAIAAAAA"),
+            tuple(f"x-{i}: {i}" for i in range(60)),
+        ]
+    )
+    host = r.choice(
+        ["127.0.0.1"] * 6 + ["localhost", "evil.example", "127.0.0.1.evil.example", "[::1]", "", "a b", "127.0.0.1:99999", "x" * 300]
+    )
     data = whole(method, path, text(body), odd, host)
     return Case(0, "", path, [data], http=host not in ("", "a b"))
 
@@ -244,19 +236,39 @@ def wrong_heads(r):
     data = text(body)
     line = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n".encode()
     n = str(len(data)).encode()
-    raw = r.choice([
-        b"\r\n\r\n", b"\0\0\0\0\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/0.9\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(r.randrange(256) for _ in range(200)), b"get / http/1.1\r\n\r\n",
-        b"GET / HTTP/1.1\r\n\r\n", b"GET http://127.0.0.1/health HTTP/1.1\r\nhost: evil.example\r\n\r\n", b"GET * HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
-        b"CONNECT 127.0.0.1:80 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nhost: evil.example\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\n host: 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: a\0b\r\n\r\n",
-        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"v" * 70_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"".join(b"x%d: 1\r\n" % i for i in range(1000)) + b"\r\n",
-        b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"v" * 70_000, line + b"content-length: -1\r\n\r\n" + data, line + b"content-length: 1e3\r\n\r\n" + data,
-        line + b"content-length: 99999999999999999999999\r\n\r\n" + data, line + b"content-length: " + n + b"\r\ncontent-length: 1\r\n\r\n" + data,
-        line + b"content-length: " + n + b"\r\ntransfer-encoding: chunked\r\n\r\n" + data, line + b"transfer-encoding: gzip\r\n\r\n" + data,
-        line + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n", line + b"content-length: +" + n + b"\r\n\r\n" + data, bytes(r.randrange(256) for _ in range(r.randrange(1, 600))),
-    ])
+    raw = r.choice(
+        [
+            b"\r\n\r\n",
+            b"\0\0\0\0\r\n\r\n",
+            b"GET /\r\n\r\n",
+            b"GET / HTTP/0.9\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(r.randrange(256) for _ in range(200)),
+            b"get / http/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"GET http://127.0.0.1/health HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+            b"GET * HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+            b"CONNECT 127.0.0.1:80 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nhost: evil.example\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost 127.0.0.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\n host: 127.0.0.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: a\0b\r\n\r\n",
+            b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: " + b"v" * 70_000 + b"\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"".join(b"x%d: 1\r\n" % i for i in range(1000)) + b"\r\n",
+            b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n" + b"v" * 70_000,
+            line + b"content-length: -1\r\n\r\n" + data,
+            line + b"content-length: 1e3\r\n\r\n" + data,
+            line + b"content-length: 99999999999999999999999\r\n\r\n" + data,
+            line + b"content-length: " + n + b"\r\ncontent-length: 1\r\n\r\n" + data,
+            line + b"content-length: " + n + b"\r\ntransfer-encoding: chunked\r\n\r\n" + data,
+            line + b"transfer-encoding: gzip\r\n\r\n" + data,
+            line + b"transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+            line + b"content-length: +" + n + b"\r\n\r\n" + data,
+            bytes(r.randrange(256) for _ in range(r.randrange(1, 600))),
+        ]
+    )
     return Case(0, "", path if raw.startswith(line) else "/", [raw], http=False)
 
 
@@ -272,8 +284,21 @@ def chunks(r):
             pieces.append(b"%x;ext=1\r\n" % len(data[i : i + n]) + data[i : i + n] + b"\r\n")
             i += n
         return Case(0, "", path, pieces + [b"0\r\nx-trailer: 1\r\n\r\n"])
-    raw = r.choice([b"zz\r\n" + data, b"-1\r\n" + data, b"FFFFFFFFFFFFFFFF\r\n" + data, b"FFFFFFFFFFFFFFFFF\r\n" + data, b"5\r\nabcdefgh\r\n0\r\n\r\n", b"5" * 5000 + b"\r\n", b"5;" + b"e" * 70_000 + b"\r\n",
-                    b"\r\n\r\n", b"0\r\n" + b"t: 1\r\n" * 5000 + b"\r\n", b"0x5\r\nabcde\r\n0\r\n\r\n", bytes(r.randrange(256) for _ in range(200))])
+    raw = r.choice(
+        [
+            b"zz\r\n" + data,
+            b"-1\r\n" + data,
+            b"FFFFFFFFFFFFFFFF\r\n" + data,
+            b"FFFFFFFFFFFFFFFFF\r\n" + data,
+            b"5\r\nabcdefgh\r\n0\r\n\r\n",
+            b"5" * 5000 + b"\r\n",
+            b"5;" + b"e" * 70_000 + b"\r\n",
+            b"\r\n\r\n",
+            b"0\r\n" + b"t: 1\r\n" * 5000 + b"\r\n",
+            b"0x5\r\nabcde\r\n0\r\n\r\n",
+            bytes(r.randrange(256) for _ in range(200)),
+        ]
+    )
     return Case(0, "", path, [head, raw], http=False)
 
 
@@ -312,12 +337,29 @@ def drips(r):
 def pipelined(r):
     """Two requests at once on a connection: the first is answered, whatever becomes of the second."""
     method, path, body = route(r, extra=False)
-    return Case(0, "", path, [whole(method, path, text(body)) + r.choice([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"\xff\xff\r\n\r\n", b"GET"])])
+    return Case(
+        0,
+        "",
+        path,
+        [whole(method, path, text(body)) + r.choice([b"GET /health HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n", b"\xff\xff\r\n\r\n", b"GET"])],
+    )
 
 
 # weight and maker of each kind
 KINDS = {
-    "wrong values": (30, wrong_values), "raw values": (10, raw_values), "changed bytes": (12, bytes_changed), "grammars": (4, grammars), "nesting": (4, deep),
-    "oversize": (1, too_long), "long prompts": (1, long_prompts), "routes": (8, wrong_routes), "fields": (6, wrong_fields), "heads": (8, wrong_heads),
-    "chunks": (4, chunks), "goes away": (8, goes_away), "stalls": (0.3, stalls), "drips": (1, drips), "pipelined": (2, pipelined),
+    "wrong values": (30, wrong_values),
+    "raw values": (10, raw_values),
+    "changed bytes": (12, bytes_changed),
+    "grammars": (4, grammars),
+    "nesting": (4, deep),
+    "oversize": (1, too_long),
+    "long prompts": (1, long_prompts),
+    "routes": (8, wrong_routes),
+    "fields": (6, wrong_fields),
+    "heads": (8, wrong_heads),
+    "chunks": (4, chunks),
+    "goes away": (8, goes_away),
+    "stalls": (0.3, stalls),
+    "drips": (1, drips),
+    "pipelined": (2, pipelined),
 }

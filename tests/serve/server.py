@@ -1,4 +1,5 @@
 """One `strata serve` process: started, watched, stopped."""
+
 import collections, http.client, json, os, pathlib, re, signal, subprocess, sys, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -1,5 +1,6 @@
 """Loops as agents run them: tools, several turns, streams. The reference model is no assistant, so calls are forced; what is tested is the
 way there and back."""
+
 import json
 import anthropic, jsonschema, openai
 from conftest import ADD, FIND, NO_THINKING
@@ -12,7 +13,16 @@ SYSTEM = "You help with sums and cities. " + "Use a tool where one fits; never g
 def stream_turn(client, messages, **options):
     """One streamed turn: the assistant's message as it is sent back, and its usage."""
     message, usage = {"role": "assistant", "content": ""}, None
-    stream = client.chat.completions.create(model="m", messages=messages, stream=True, stream_options={"include_usage": True}, max_tokens=200, temperature=0.7, seed=1, **options)
+    stream = client.chat.completions.create(
+        model="m",
+        messages=messages,
+        stream=True,
+        stream_options={"include_usage": True},
+        max_tokens=200,
+        temperature=0.7,
+        seed=1,
+        **options,
+    )
     for chunk in stream:
         usage = chunk.usage or usage
         for c in chunk.choices:
@@ -30,12 +40,18 @@ def test_openai_loop(server):
     tools = [{"type": "function", "function": f} for f in TOOLS.values()]
     messages = [{"role": "system", "content": SYSTEM}]
     before, reread = None, []
-    for question, plan in (("What is 3 plus 4?", ["add", None]), ("Where is Paris? How far is that?", ["find_city", "add", None]), ("Thank you.", [None])):
+    for question, plan in (
+        ("What is 3 plus 4?", ["add", None]),
+        ("Where is Paris? How far is that?", ["find_city", "add", None]),
+        ("Thank you.", [None]),
+    ):
         messages.append({"role": "user", "content": question})
         for step, name in enumerate(plan):
             choice = {"type": "function", "function": {"name": name}} if name else "none"
             # the tools stay in the prompt where none may be called
-            options = {"tools": tools, "tool_choice": choice} if name else {"tools": tools, "tool_choice": "auto", "logit_bias": NO_CALL(server)}
+            options = (
+                {"tools": tools, "tool_choice": choice} if name else {"tools": tools, "tool_choice": "auto", "logit_bias": NO_CALL(server)}
+            )
             message, usage = stream_turn(client, messages, extra_body=NO_THINKING, **options)
             messages.append(message)
             assert bool(message.get("tool_calls")) == bool(name), message
@@ -68,12 +84,24 @@ def test_anthropic_loop(server):
     tools = [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]} for f in TOOLS.values()]
     messages, before = [{"role": "user", "content": "What is 3 plus 4?"}], None
     for name in ("add", "find_city", "add"):
-        with client.messages.stream(model="m", system=SYSTEM, messages=messages, tools=tools, tool_choice={"type": "tool", "name": name}, max_tokens=200,
-                                    extra_body={"temperature": 0.7}) as stream:
+        with client.messages.stream(
+            model="m",
+            system=SYSTEM,
+            messages=messages,
+            tools=tools,
+            tool_choice={"type": "tool", "name": name},
+            max_tokens=200,
+            extra_body={"temperature": 0.7},
+        ) as stream:
             got = stream.get_final_message()
         calls = [b for b in got.content if b.type == "tool_use"]
         assert got.stop_reason == "tool_use" and [c.name for c in calls][0] == name
-        messages.append({"role": "assistant", "content": [b.model_dump(exclude_none=True, include={"type", "text", "id", "name", "input"}) for b in got.content]})
+        messages.append(
+            {
+                "role": "assistant",
+                "content": [b.model_dump(exclude_none=True, include={"type", "text", "id", "name", "input"}) for b in got.content],
+            }
+        )
         results = []
         for c in calls:
             jsonschema.validate(c.input, TOOLS[c.name]["parameters"])
@@ -91,14 +119,26 @@ def test_responses_loop(server):
     tools = [{"type": "function", "strict": True, **f} for f in TOOLS.values()]
     items, last, before = [{"role": "user", "content": "What is 3 plus 4?"}], None, 0
     for name in ("add", "find_city"):
-        with client.responses.stream(model="m", instructions=SYSTEM, input=items, previous_response_id=last, tools=tools, tool_choice={"type": "function", "name": name},
-                                     max_output_tokens=200, extra_body=NO_THINKING) as stream:
+        with client.responses.stream(
+            model="m",
+            instructions=SYSTEM,
+            input=items,
+            previous_response_id=last,
+            tools=tools,
+            tool_choice={"type": "function", "name": name},
+            max_output_tokens=200,
+            extra_body=NO_THINKING,
+        ) as stream:
             got = stream.get_final_response()
         call = next(o for o in got.output if o.type == "function_call")
         arguments = json.loads(call.arguments)
         jsonschema.validate(arguments, TOOLS[name]["parameters"])
         assert got.usage.input_tokens_details.cached_tokens >= before - 12
-        items, last, before = [{"type": "function_call_output", "call_id": call.call_id, "output": DO[name](**arguments)}], got.id, got.usage.input_tokens
+        items, last, before = (
+            [{"type": "function_call_output", "call_id": call.call_id, "output": DO[name](**arguments)}],
+            got.id,
+            got.usage.input_tokens,
+        )
 
 
 def test_langchain(server):
@@ -114,10 +154,13 @@ def test_langchain(server):
 
     class City(BaseModel):
         """A city."""
+
         name: str = Field(max_length=12)
         people: int = Field(ge=0, le=10**7)
 
-    llm = ChatOpenAI(base_url=server.url + "/v1", api_key="none", model="m", temperature=0, max_retries=0, max_tokens=200, extra_body=NO_THINKING)
+    llm = ChatOpenAI(
+        base_url=server.url + "/v1", api_key="none", model="m", temperature=0, max_retries=0, max_tokens=200, extra_body=NO_THINKING
+    )
     ask = [SystemMessage("Be brief."), HumanMessage("Say these words again: silk, iron, gold.")]
     whole = llm.invoke(ask)
     assert whole.content and whole.usage_metadata["output_tokens"] > 3
@@ -128,5 +171,7 @@ def test_langchain(server):
     assert llm.bind_tools([add]).invoke([HumanMessage("What is 3 plus 4?"), calls, *results]) is not None
     city = llm.with_structured_output(City, method="json_schema", strict=True).invoke("Name a city.")
     assert isinstance(city, City)
-    vectors = OpenAIEmbeddings(base_url=server.url + "/v1", api_key="none", model="m", check_embedding_ctx_length=False).embed_documents(["a whale", "a tax"])
+    vectors = OpenAIEmbeddings(base_url=server.url + "/v1", api_key="none", model="m", check_embedding_ctx_length=False).embed_documents(
+        ["a whale", "a tax"]
+    )
     assert len(vectors) == 2 and vectors[0] != vectors[1]

@@ -1,4 +1,5 @@
 """The official `anthropic` client against a server with the reference model."""
+
 import json
 import anthropic, jsonschema, pytest
 from conftest import ADD, FIND, run
@@ -59,9 +60,17 @@ def test_thinking(client, create):
     assert got.content[1].text.strip() and got.content[1].text.strip() in alone["text"]
     with client.messages.stream(model="m", messages=ASK, extra_body={"temperature": 0}, **options) as stream:
         final = stream.get_final_message()
-    assert [(b.type, getattr(b, "thinking", None) or b.text) for b in final.content] == [(b.type, getattr(b, "thinking", None) or b.text) for b in got.content]
+    assert [(b.type, getattr(b, "thinking", None) or b.text) for b in final.content] == [
+        (b.type, getattr(b, "thinking", None) or b.text) for b in got.content
+    ]
     # sent back, it is part of the conversation
-    next_turn = create([*ASK, {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in got.content]}, {"role": "user", "content": "And again."}])
+    next_turn = create(
+        [
+            *ASK,
+            {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in got.content]},
+            {"role": "user", "content": "And again."},
+        ]
+    )
     assert next_turn.content[0].type == "text"
 
 
@@ -86,8 +95,18 @@ def test_forced_tools(client, create, choice, name):
     assert len([p for p in pieces if p]) > 1, "the input came at once"
     with client.messages.stream(model="m", extra_body={"temperature": 0}, **options) as stream:
         assert [b.input for b in stream.get_final_message().content if b.type == "tool_use"] == [c.input for c in calls]
-    result = [{"type": "tool_result", "tool_use_id": c.id, "content": [{"type": "text", "text": "2 km"}], "is_error": i > 0} for i, c in enumerate(calls)]
-    after = create([*options["messages"], {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in got.content]}, {"role": "user", "content": result}], tools=TOOLS)
+    result = [
+        {"type": "tool_result", "tool_use_id": c.id, "content": [{"type": "text", "text": "2 km"}], "is_error": i > 0}
+        for i, c in enumerate(calls)
+    ]
+    after = create(
+        [
+            *options["messages"],
+            {"role": "assistant", "content": [b.model_dump(exclude_none=True) for b in got.content]},
+            {"role": "user", "content": result},
+        ],
+        tools=TOOLS,
+    )
     before, now = ((u.input_tokens + (u.cache_read_input_tokens or 0)) for u in (got.usage, after.usage))
     assert now > before
 
@@ -104,12 +123,31 @@ def test_count_tokens(client, create):
         assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 
-@pytest.mark.parametrize("options, field", [
-    ({"max_tokens": 0}, "max_tokens"), ({"extra_body": {"temperature": -1}}, "temperature"), ({"stop_sequences": [3]}, "stop_sequences"), ({"messages": []}, "messages"),
-    ({"messages": [{"role": "nobody", "content": "x"}]}, "role"), ({"tools": [{"name": "x"}]}, "input_schema"), ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
-    ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}]}]}, "image"),
-    ({"tool_choice": {"type": "tool", "name": "none"}, "tools": TOOLS}, "tool_choice"), ({"thinking": {"type": "x"}}, "thinking"),
-])
+@pytest.mark.parametrize(
+    "options, field",
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"extra_body": {"temperature": -1}}, "temperature"),
+        ({"stop_sequences": [3]}, "stop_sequences"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "role"),
+        ({"tools": [{"name": "x"}]}, "input_schema"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools"),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}],
+                    }
+                ]
+            },
+            "image",
+        ),
+        ({"tool_choice": {"type": "tool", "name": "none"}, "tools": TOOLS}, "tool_choice"),
+        ({"thinking": {"type": "x"}}, "thinking"),
+    ],
+)
 def test_wrong_fields_are_named(create, options, field):
     with pytest.raises(anthropic.BadRequestError) as e:
         create(**options)
@@ -118,7 +156,12 @@ def test_wrong_fields_are_named(create, options, field):
 
 
 def test_unknown_fields_are_ignored(create):
-    got = create(metadata={"user_id": "u"}, extra_body={"temperature": 0, "no_such_field": 1}, extra_headers={"anthropic-beta": "x-2026-01-01"}, extra_query={"beta": "true"})
+    got = create(
+        metadata={"user_id": "u"},
+        extra_body={"temperature": 0, "no_such_field": 1},
+        extra_headers={"anthropic-beta": "x-2026-01-01"},
+        extra_query={"beta": "true"},
+    )
     assert got.content[0].text == WORDS
 
 
@@ -133,5 +176,8 @@ def test_keys(keyed):
         with pytest.raises(anthropic.AuthenticationError) as e:
             anthropic.Anthropic(base_url=keyed.url, api_key=key, max_retries=0).messages.create(model="m", max_tokens=1, messages=ASK)
         assert e.value.body["error"]["type"] == "authentication_error"
-    for client in (anthropic.Anthropic(base_url=keyed.url, api_key="secret-two", max_retries=0), anthropic.Anthropic(base_url=keyed.url, auth_token="secret-one", max_retries=0)):
+    for client in (
+        anthropic.Anthropic(base_url=keyed.url, api_key="secret-two", max_retries=0),
+        anthropic.Anthropic(base_url=keyed.url, auth_token="secret-one", max_retries=0),
+    ):
         assert client.messages.create(model="m", max_tokens=1, messages=ASK).usage.output_tokens == 1

@@ -1,4 +1,5 @@
 """The official `openai` client against a server with the reference model. Its own types check the shape of every answer."""
+
 import asyncio, base64, json, math, struct
 import jsonschema, openai, pytest
 from conftest import ADD, FIND, NO_THINKING, run
@@ -7,8 +8,16 @@ ASK = [{"role": "user", "content": "Say these words again: silk, iron, gold."}]
 WORDS = "silk, iron, gold."
 FREE = [{"role": "user", "content": "Tell me of the sea."}]
 TOOLS = [{"type": "function", "function": f} for f in (ADD, FIND)]
-PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 16}, "age": {"type": "integer", "minimum": 0, "maximum": 200},
-          "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2}}, "required": ["name", "age", "tags"], "additionalProperties": False}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 16},
+        "age": {"type": "integer", "minimum": 0, "maximum": 200},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -152,15 +161,17 @@ def test_logit_bias(server, chat):
 def test_json_schema(client, model, chat):
     made = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": PERSON}}
     for seed in range(6):
-        got = chat([{"role": "user", "content": "Who is Boris?"}], temperature=1.3, seed=seed, max_tokens=200, response_format=made).choices[0]
+        got = chat(
+            [{"role": "user", "content": "Who is Boris?"}], temperature=1.3, seed=seed, max_tokens=200, response_format=made
+        ).choices[0]
         assert got.finish_reason == "stop", got
         jsonschema.validate(json.loads(got.message.content), PERSON)
 
 
 def test_json_object(chat):
-    whole = 0
-    for seed in range(6):
-        got = chat(temperature=0.9, seed=seed, max_tokens=120, response_format={"type": "json_object"}).choices[0]
+    whole, asked = 0, [{"role": "user", "content": "Mary is 76 years old and lives in Rome.\nWrite the name and age as JSON."}]
+    for messages, seed in [(asked, 0), (asked, 1), (FREE, 2), (FREE, 3), (ASK, 4)]:
+        got = chat(messages, temperature=0.9, seed=seed, max_tokens=120, response_format={"type": "json_object"}).choices[0]
         if got.finish_reason == "stop":
             assert isinstance(json.loads(got.message.content), dict)
             whole += 1
@@ -186,7 +197,9 @@ def test_forced_tools(chat, choice, name):
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
     out, _ = streamed(chat([{"role": "user", "content": "Where is Paris?"}], stream=True, **options))
     calls = [out[0]["calls"][i] for i in range(len(out[0]["calls"]))]
-    assert [(c["name"], "".join(c["arguments"])) for c in calls] == [(c.function.name, c.function.arguments) for c in whole.message.tool_calls]
+    assert [(c["name"], "".join(c["arguments"])) for c in calls] == [
+        (c.function.name, c.function.arguments) for c in whole.message.tool_calls
+    ]
     assert all(c["id"] for c in calls) and out[0]["reason"] == "tool_calls"
     assert len(calls[0]["arguments"]) > 1, "the arguments came at once"
 
@@ -241,8 +254,15 @@ def test_responses(client, model):
     assert client.responses.input_items.list(first.id).data[0].content[0].text == ASK[0]["content"]
     question = "Say these words again: letter, evening."
     second = client.responses.create(model=model, input=question, previous_response_id=first.id, **RESPONSE)
-    spelled = client.responses.create(model=model, **RESPONSE, input=[
-        {"role": "user", "content": ASK[0]["content"]}, {"role": "assistant", "content": WORDS}, {"role": "user", "content": question}])
+    spelled = client.responses.create(
+        model=model,
+        **RESPONSE,
+        input=[
+            {"role": "user", "content": ASK[0]["content"]},
+            {"role": "assistant", "content": WORDS},
+            {"role": "user", "content": question},
+        ],
+    )
     assert second.output_text == spelled.output_text and second.usage.input_tokens == spelled.usage.input_tokens > first.usage.input_tokens
     assert second.previous_response_id == first.id
     client.responses.delete(first.id)
@@ -278,24 +298,45 @@ def test_responses_tools(client, model):
     events = list(client.responses.create(model=model, input="What is 3 plus 4?", stream=True, **options))
     deltas = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
     assert "".join(deltas) == call.arguments and len(deltas) > 1
-    after = client.responses.create(model=model, previous_response_id=got.id, input=[
-        {"type": "function_call_output", "call_id": call.call_id, "output": "7"}], **RESPONSE)
+    after = client.responses.create(
+        model=model,
+        previous_response_id=got.id,
+        input=[{"type": "function_call_output", "call_id": call.call_id, "output": "7"}],
+        **options | {"tool_choice": "auto"},
+    )
     assert after.status in ("completed", "incomplete") and after.usage.input_tokens > got.usage.input_tokens
 
 
 def test_responses_schema(client, model):
     form = {"format": {"type": "json_schema", "name": "person", "strict": True, "schema": PERSON}}
-    got = client.responses.create(model=model, input="Who is Boris?", text=form, **RESPONSE | {"max_output_tokens": 200, "temperature": 1.1})
+    got = client.responses.create(
+        model=model, input="Who is Boris?", text=form, **RESPONSE | {"max_output_tokens": 200, "temperature": 1.1}
+    )
     jsonschema.validate(json.loads(got.output_text), PERSON)
 
 
-@pytest.mark.parametrize("options, field", [
-    ({"temperature": -1}, "temperature"), ({"top_p": 7}, "top_p"), ({"n": 0}, "n"), ({"n": 10**6}, "n"), ({"max_tokens": -3}, "max_tokens"), ({"stop": 5}, "stop"),
-    ({"logit_bias": {"x": 1}}, "logit_bias"), ({"top_logprobs": 99, "logprobs": True}, "top_logprobs"), ({"tools": [{"type": "function"}]}, "tools"),
-    ({"response_format": {"type": "yaml"}}, "response_format"), ({"tool_choice": "required"}, "tool_choice"), ({"messages": []}, "messages"),
-    ({"messages": [{"role": "nobody", "content": "x"}]}, "messages"), ({"stream": "yes"}, "stream"), ({"seed": "x"}, "seed"), ({"seed": 1.5}, "seed"),
-    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nothing"}}}}, "response_format"),
-])
+@pytest.mark.parametrize(
+    "options, field",
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"top_p": 7}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": 10**6}, "n"),
+        ({"max_tokens": -3}, "max_tokens"),
+        ({"stop": 5}, "stop"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"top_logprobs": 99, "logprobs": True}, "top_logprobs"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages"),
+        ({"stream": "yes"}, "stream"),
+        ({"seed": "x"}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nothing"}}}}, "response_format"),
+    ],
+)
 def test_wrong_fields_are_named(chat, options, field):
     with pytest.raises(openai.BadRequestError) as e:
         chat(options.get("messages", ASK), **{k: v for k, v in options.items() if k != "messages"})
@@ -304,7 +345,10 @@ def test_wrong_fields_are_named(chat, options, field):
 
 
 def test_unknown_fields_are_ignored(chat):
-    assert chat(temperature=0, user="u", extra_body=NO_THINKING | {"no_such_field": {"a": [1]}, "prediction": None}).choices[0].message.content == WORDS
+    assert (
+        chat(temperature=0, user="u", extra_body=NO_THINKING | {"no_such_field": {"a": [1]}, "prediction": None}).choices[0].message.content
+        == WORDS
+    )
 
 
 def test_too_long(chat):
@@ -331,7 +375,9 @@ def test_foreign_hosts(server):
 
 def test_many_at_once(server, model, chat):
     """Answers drawn side by side are those drawn alone."""
-    prompts = [[{"role": "user", "content": f"Say these words again: {w}."}] for w in ("silk, iron", "letter", "evening, summer, gold", "boat")] * 3
+    prompts = [
+        [{"role": "user", "content": f"Say these words again: {w}."}] for w in ("silk, iron", "letter", "evening, summer, gold", "boat")
+    ] * 3
     options = [{"temperature": 1.2, "seed": i, "max_tokens": 30, "extra_body": NO_THINKING} for i in range(len(prompts))]
     alone = [chat(p, **o).choices[0].message.content for p, o in zip(prompts, options)]
 

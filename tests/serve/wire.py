@@ -1,4 +1,5 @@
 """HTTP/1.1 on raw sockets: for clients that must be slow, stop anywhere, or send what no library would."""
+
 import asyncio, json, socket, struct
 
 
