@@ -6,7 +6,7 @@ Every request must get an answer that is HTTP, and an error in the shape of the 
 or grow, and a good request in between must be answered as ever. `--only` sends single requests again and prints what was said.
 Exit status 1 says that something was wrong."""
 
-import argparse, asyncio, collections, json, sys, time
+import argparse, asyncio, collections, json, sys, tempfile, time
 import malformed, wire
 from server import Server
 
@@ -175,7 +175,7 @@ def main():
     p.add_argument("--seed", default="1")
     p.add_argument("--only")
     a = p.parse_args()
-    with Server(*FLAGS) as server:
+    with tempfile.TemporaryDirectory() as sessions, Server(*FLAGS, "--slot-dir", sessions) as server:
         if a.only:
             for i in map(int, a.only.split(",")):
                 case = malformed.one(a.seed, i)
@@ -193,7 +193,7 @@ def main():
     sys.exit(bool(wrong))
 
 
-FLAGS = ["--ctx", 512, "--max-seqs", 8]
+FLAGS = ["--ctx", 512, "--max-seqs", 8, "--cache", "16MiB"]
 
 if __name__ == "__main__":
     main()

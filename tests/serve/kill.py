@@ -13,7 +13,7 @@ FLAGS = ["--ctx", 2048, "--max-seqs", 4]
 
 
 def cached(folder):
-    return [*FLAGS, "--cache-dir", folder]
+    return [*FLAGS, "--cache", "64MiB", "--cache-dir", folder, "--cache-disk", "64MiB"]
 
 
 def conversations(seed, number):
@@ -93,7 +93,7 @@ class Kills:
             until = moment + 1.5
             while time.monotonic() < moment or (wait_for_file and not self.temporary() and time.monotonic() < until):
                 await asyncio.sleep(0.0005)
-            await asyncio.sleep(self.random.uniform(0, 0.004))
+            await asyncio.sleep(self.random.uniform(0, 0.001))
             server.process.kill()
 
         await asyncio.gather(killer(), *(client(asks[n::2]) for n in range(2)))
