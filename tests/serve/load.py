@@ -9,7 +9,7 @@ import argparse, asyncio, collections, hashlib, itertools, json, random, re, sta
 import fuzz, malformed, wire
 from server import MODEL, ROOT, STRATA, Server
 
-FLAGS = ["--ctx", 4096, "--max-seqs", 8, "--queue", 64, "--cache", "64MiB"]
+FLAGS = ["--ctx", 4096, "--max-seqs", 8, "--queue", 64, "--cache", "24MiB"]
 MALFORMED = 12  # clients that send malformed requests
 SCHEMA = {
     "type": "object",

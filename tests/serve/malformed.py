@@ -191,6 +191,8 @@ def wrong_routes(r):
             "/slots/0",
             "/v1/responses/" + "r" * 500,
             "/v1/responses/%F0%9F%92%A5",
+            "/v1/responses/%ff%fe",
+            "/v1/models/%ff",
         ]
     )
     return Case(0, "", path, [whole(method, path, r.choice([b"", b"", b"{}", b"[]", b"x"]))])
