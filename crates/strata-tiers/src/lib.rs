@@ -6,6 +6,7 @@
 
 mod arena;
 mod facts;
+mod heap;
 mod lookahead;
 mod machine;
 mod pages;
@@ -21,6 +22,7 @@ mod usage;
 mod worth;
 
 pub use facts::{Choices, Facts, LayerExperts, Machine, ModelFacts, NgramMode, TableFacts};
+pub use heap::give_back_large_blocks;
 pub use lookahead::ExpertCounts;
 pub use machine::{machine, probe_direct};
 pub use plan::{Dense, Kind, Line, Plan, TablePlace, plan};

@@ -19,6 +19,7 @@ use strata_server::{ModelInfo, ServeOptions, Server};
 /// # Errors
 /// Bad settings or files, an address that is taken or must not be open, or memory that is short.
 pub fn run(args: &ServeArgs) -> Result<ExitCode, CliError> {
+    strata_tiers::give_back_large_blocks();
     // the address first: a mistake there shows before a large model is loaded, and clients hear that it is loading
     let server = Server::start(options(args))?;
     let model = Loaded::open(&args.engine)?;

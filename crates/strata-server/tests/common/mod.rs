@@ -9,6 +9,7 @@ use std::time::Duration;
 use strata_cpu::backend::Cpu;
 use strata_cpu::pool::Pool;
 use strata_cpu::simd::Simd;
+use strata_engine::prefix_cache::CacheOptions;
 use strata_engine::sampler::SamplingParams;
 use strata_engine::{Batch, Engine, EngineOptions, Runner, RunnerOptions};
 use strata_gguf::{Gguf, StringArray};
@@ -62,16 +63,22 @@ fn model(threads: usize) -> (Cpu, Model<Cpu>) {
 
 /// What a server is made ready with.
 pub fn info(slots: usize, queue: usize) -> ModelInfo {
+    info_with(slots, queue, &text().1, 0)
+}
+
+/// With a chat template, and bytes for the prefix cache.
+pub fn info_with(slots: usize, queue: usize, source: &str, cache: u64) -> ModelInfo {
     let (cpu, model) = model(2);
     let batch = Batch::new(cpu, model, EngineOptions { capacity: CONTEXT, chunk: 64, spec: 2, ..EngineOptions::default() }, slots).unwrap();
-    let (tokenizer, source) = text();
+    let tokenizer = &text().0;
+    let cache = CacheOptions { bytes: cache, ..CacheOptions::default() };
     ModelInfo {
         name: NAME.into(),
         aliases: vec!["another".into()],
-        runner: Runner::start(batch, RunnerOptions { queue }).unwrap(),
+        runner: Runner::start_with_cache(batch, RunnerOptions { queue }, &cache).unwrap(),
         queue,
         tokenizer: Arc::clone(tokenizer),
-        template: Some((template(), source.clone())),
+        template: Some((ChatTemplate::new(source, tokenizer, RenderLimits::default()).unwrap(), source.to_owned())),
         memory: Box::new(|| json!({})),
     }
 }
