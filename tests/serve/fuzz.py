@@ -176,7 +176,7 @@ def main():
     p.add_argument("--seed", default="1")
     p.add_argument("--only")
     a = p.parse_args()
-    with tempfile.TemporaryDirectory() as sessions, Server(*FLAGS, "--slot-dir", sessions) as server:
+    with tempfile.TemporaryDirectory() as sessions, Server(*FLAGS, "--slot-save-path", sessions) as server:
         if a.only:
             for i in map(int, a.only.split(",")):
                 case = malformed.one(a.seed, i)
