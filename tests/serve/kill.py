@@ -80,23 +80,32 @@ class Kills:
         """Asks as fast as it can, until the server is killed at a random moment, half of the times within the writing of a file."""
         moment = time.monotonic() + self.random.uniform(0.02, 0.6)
         wait_for_file = self.random.random() < 0.5
-        asks = self.random.sample(range(len(self.talks)), 8)
+        asks = self.random.sample(range(len(self.talks)), 4)
+        later = self.random.uniform(0, 0.002)
 
         async def client(mine):
             for i in mine:
                 try:
                     await self.check(server, i, "before a kill")
+                    # what was never asked is written
+                    path, body = self.talks[i]
+                    first, *rest = body["messages"]
+                    new = first | {"content": f"{self.random.random()} {first['content']}"}
+                    await load.ask(server.port, path, body | {"messages": [new, *rest]})
                 except (OSError, wire.Broken, StopIteration):
                     return  # killed
 
-        async def killer():
+        def killer():
             until = moment + 1.5
-            while time.monotonic() < moment or (wait_for_file and not self.temporary() and time.monotonic() < until):
-                await asyncio.sleep(0.0005)
-            await asyncio.sleep(self.random.uniform(0, 0.001))
+            while time.monotonic() < moment:
+                time.sleep(0.0005)
+            # files are written in milliseconds: no sleep between looks
+            while wait_for_file and not self.temporary() and time.monotonic() < until:
+                pass
+            time.sleep(later)
             server.process.kill()
 
-        await asyncio.gather(killer(), *(client(asks[n::2]) for n in range(2)))
+        await asyncio.gather(asyncio.to_thread(killer), *(client(asks[n::2]) for n in range(2)))
         server.kill()
 
     def round(self, number):
