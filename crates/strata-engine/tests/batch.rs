@@ -4,7 +4,7 @@ mod common;
 #[path = "common/faulty.rs"]
 mod faulty;
 
-use common::{Fixture, engine, greedy, refmodel};
+use common::{Fixture, Rng, engine, greedy, refmodel};
 use faulty::{Fault, Faulty};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,17 +20,6 @@ use strata_ops::backend::Backend;
 use strata_ops::qsa::kv::KvKind;
 
 const SLOTS: usize = 4;
-
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n as u64) as usize
-    }
-}
 
 #[derive(Clone)]
 struct Request {

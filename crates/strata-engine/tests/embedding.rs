@@ -6,8 +6,8 @@ mod common;
 #[path = "common/faulty.rs"]
 mod faulty;
 
-use asked::{Rng, batch, embedding, on_cpu};
-use common::{Fixture, greedy};
+use asked::{batch, embedding, on_cpu};
+use common::{Fixture, Rng, greedy};
 use faulty::{Fault, Faulty};
 use strata_engine::{Batch, EngineOptions, Work};
 use strata_ops::backend::Backend;

@@ -5,8 +5,8 @@
 mod asked;
 mod common;
 
-use asked::{Rng, on_cpu};
-use common::{Fixture, engine, greedy, refmodel};
+use asked::on_cpu;
+use common::{Fixture, Rng, engine, greedy, refmodel};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use strata_engine::prefix_cache::{CacheOptions, DiskOptions};

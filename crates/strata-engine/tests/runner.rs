@@ -6,8 +6,8 @@ mod common;
 #[path = "common/faulty.rs"]
 mod faulty;
 
-use asked::{Asked, Rng, batch, embedding, on_cpu};
-use common::{Fixture, engine, greedy};
+use asked::{Asked, batch, embedding, on_cpu};
+use common::{Fixture, Rng, engine, greedy};
 use faulty::{Fault, Faulty};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};

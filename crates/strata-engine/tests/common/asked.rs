@@ -1,6 +1,7 @@
 //! Random requests with everything that can be asked, and their answers by the plainest of means.
 #![allow(dead_code)]
 
+use crate::common::{Rng, mixed};
 use std::sync::Arc;
 use strata_cpu::backend::Cpu;
 use strata_cpu::pool::Pool;
@@ -10,21 +11,6 @@ use strata_engine::{Batch, Constraint, Engine, EngineOptions, Generate, Token};
 use strata_model::{Limits, Model, ModelOptions, Scratch, Segment, Sequence};
 use strata_ops::backend::Backend;
 use strata_ops::qsa::kv::KvKind;
-
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mixed(self.0) % n as u64) as usize
-    }
-}
-
-fn mixed(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// A grammar without a meaning: three of four tokens are allowed, which follows from the last token and how many there were. It
 /// panics when it is not told of the next pass as promised.

@@ -140,3 +140,20 @@ pub fn tokenizer() -> strata_text::Tokenizer {
     })
     .expect("the reference model's tokenizer is sound")
 }
+
+/// Random numbers from a seed, the same everywhere.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (mixed(self.0) % n as u64) as usize
+    }
+}
+
+/// All bits of `z` in each bit.
+pub fn mixed(z: u64) -> u64 {
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
