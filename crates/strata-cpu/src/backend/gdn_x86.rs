@@ -16,6 +16,8 @@ macro_rules! scan {
         #[target_feature(enable = $features)]
         pub unsafe fn $name(s: &Scan<'_>, state: &mut [f32], out: Option<Columns>) {
             assert!(state.len() == s.key_dim * COLUMNS && s.key_dim % LANES == 0);
+            // the block behind this one, which is mostly the next, is sent for: states of many sequences are in no near cache
+            let behind = state.len();
             for first in (0..COLUMNS).step_by($n) {
                 for t in 0..s.rows {
                     let row = &s.qkv[t * s.stride..(t + 1) * s.stride];
@@ -31,8 +33,10 @@ macro_rules! scan {
                         for i in (0..s.key_dim).step_by(LANES) {
                             for l in 0..LANES {
                                 let cell = at.add((i + l) * COLUMNS);
+                                if t == 0 && first == 0 {
+                                    _mm_prefetch::<_MM_HINT_T0>(cell.wrapping_add(behind).cast());
+                                }
                                 let x = $mul(decay, $load(cell));
-                                $store(cell, x);
                                 p[l] = $fma(x, $set(*k.as_ptr().add(i + l)), p[l]);
                             }
                         }
@@ -42,7 +46,8 @@ macro_rules! scan {
                         for i in (0..s.key_dim).step_by(LANES) {
                             for l in 0..LANES {
                                 let cell = at.add((i + l) * COLUMNS);
-                                let x = $fma($set(*k.as_ptr().add(i + l)), e, $load(cell));
+                                // decayed a second time, which is less than to store it the first time
+                                let x = $fma($set(*k.as_ptr().add(i + l)), e, $mul(decay, $load(cell)));
                                 $store(cell, x);
                                 p[l] = $fma(x, $set(*q.as_ptr().add(i + l)), p[l]);
                             }

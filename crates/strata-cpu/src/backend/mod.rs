@@ -116,7 +116,7 @@ impl Cpu {
             assert!(group.iter().flatten().all(|g| g.rows.end * width <= o.len()));
             Shared(o.as_mut_ptr())
         });
-        let task = |t: usize, _worker: usize| {
+        let one = |t: usize| {
             let (seq, t) = (t / (s.value_heads * blocks), t % (s.value_heads * blocks));
             let Some(SequenceScan { rows, commit, state }) = &group[seq] else { return };
             let (head, block) = (t / blocks, t % blocks);
@@ -151,8 +151,15 @@ impl Cpu {
                 unsafe { (self.k.gdn_scan)(&scan, &mut copy[..block_len], out) };
             }
         };
-        let tasks = seqs * s.value_heads * blocks;
-        if s.state_len() * rows < SMALL { (0..tasks).for_each(|t| task(t, 0)) } else { self.pool.run(tasks, &task) }
+        // a task has blocks one behind the other, which the scan sends for in time
+        let all = seqs * s.value_heads * blocks;
+        let run = |each: usize, t: usize| (t * each..((t + 1) * each).min(all)).for_each(one);
+        if s.state_len() * rows < SMALL {
+            run(all, 0);
+        } else {
+            let each = (s.value_heads * blocks / (4 * self.pool.threads())).max(1);
+            self.pool.run(all.div_ceil(each), &|t, _| run(each, t));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Matrix;
 use super::kernel::{Output, RowMap, Tile};
-use super::product::{Grid, check, grain};
+use super::product::{Grid, check, grain, moved};
 use crate::pool::Pool;
 use strata_ops::matmul::Acts;
 
@@ -52,11 +52,12 @@ pub fn matmul_experts(
 ) {
     assert!(stacks.len() <= MAX_STACKS, "{} stacks of experts", stacks.len());
     let items = groups.iter().map(|g| g.end.saturating_sub(g.start) as usize).sum::<usize>();
-    let mut work = 0;
+    let (mut work, mut outputs) = (0, 0);
     let mut parts = [None; MAX_STACKS];
     for (part, stack) in parts.iter_mut().zip(stacks.iter_mut()) {
         check(stack.w, acts, 0);
         work += items * stack.rows * stack.w.cols;
+        outputs += items * stack.rows;
         *part = Some((stack.w, stack.rows, Output::new(stack.out, stack.rows)));
     }
     for g in groups {
@@ -75,7 +76,7 @@ pub fn matmul_experts(
         }
     }
     check_distinct(stacks, groups, out_rows);
-    let grain = grain(pool, work);
+    let grain = grain(pool, work, moved(acts, items, outputs));
     // every group is cut alike, by the average group: tasks of large groups take longer, and the pool evens that out
     let typical = items.div_ceil(groups.len().max(1));
     let parts =

@@ -27,7 +27,7 @@ pub(super) enum Kind {
 }
 
 /// Every kind of numbers.
-const KINDS: [Kind; 4] = [Kind::Plain, Kind::Extreme, Kind::Subnormal, Kind::Zeros];
+pub(super) const KINDS: [Kind; 4] = [Kind::Plain, Kind::Extreme, Kind::Subnormal, Kind::Zeros];
 
 /// Uniform in -1..1.
 fn float(rng: &mut Rng) -> f32 {

@@ -31,6 +31,15 @@ fn fill_rows(rows: &mut ActRows<'_>, x: &[f32]) {
     rows.fill(x);
 }
 
+/// The rows' form of a level.
+fn pick_fill(simd: Simd) -> fill::Kernel {
+    #[cfg(target_arch = "x86_64")]
+    if simd != Simd::Scalar {
+        return super::x86::fill_avx2;
+    }
+    fill::pick(simd)
+}
+
 /// Fewer values than this are not worth waking the pool for.
 const SMALL: usize = 32 * 1024;
 /// Parts a big job is cut into at most.
@@ -43,7 +52,7 @@ const MAX_PARTS: usize = 32;
 pub fn prepare(pool: &Pool, simd: Simd, x: &[f32], n: usize, acts: &mut Acts) {
     let cols = acts.cols();
     assert_eq!(x.len(), n * cols, "{n} rows of {cols} activations");
-    let fill = fill::pick(simd);
+    let fill = pick_fill(simd);
     let parts = (x.len() / (SMALL / 2)).min(pool.threads() * 2).min(MAX_PARTS).min(n);
     if x.len() < SMALL || pool.threads() == 1 || parts < 2 {
         // SAFETY: `simd` is a level of this CPU, as everywhere in this crate.

@@ -4,10 +4,14 @@ use super::Matrix;
 use super::kernel::{Output, RowMap, Tile};
 use crate::pool::Pool;
 use std::ops::Range;
-use strata_ops::matmul::{Acts, act_form};
+use strata_ops::matmul::{ActForm, Acts, act_form};
 
 /// Multiply-adds below which a job is not worth waking the pool for.
 pub(super) const SMALL: usize = 50_000;
+/// Multiply-adds for a byte that goes from core to core (some 5 bytes a nanosecond) below which a job is not worth it either,
+/// unless it is a large one: what is late then comes while there is other work.
+const PER_BYTE: usize = 16;
+const LARGE: usize = 1 << 20;
 /// Multiply-adds a task should have at least.
 pub(super) const GRAIN: usize = 32_000;
 /// Tiles start at multiples of this many rows: the rows of a group of any packed layout divide it.
@@ -51,9 +55,17 @@ impl Grid {
     }
 }
 
-/// The grain that spreads `work` multiply-adds over the pool; `None` if the caller does it all.
-pub(super) fn grain(pool: &Pool, work: usize) -> Option<usize> {
-    (pool.threads() > 1 && work >= SMALL).then(|| (work / (pool.threads() * 4)).max(GRAIN))
+/// The grain that spreads `work` multiply-adds over the pool; `None` if the caller does it all. `bytes` of activations and outputs
+/// would have to go from core to core.
+pub(super) fn grain(pool: &Pool, work: usize, bytes: usize) -> Option<usize> {
+    let pays = work >= LARGE || work >= SMALL.max(PER_BYTE * bytes);
+    (pool.threads() > 1 && pays).then(|| (work / (pool.threads() * 4)).max(GRAIN))
+}
+
+/// Bytes of `n` rows of activations and of `outputs` outputs.
+pub(super) fn moved(acts: &Acts, n: usize, outputs: usize) -> usize {
+    let value = if acts.forms().has(ActForm::F32) { 5 } else { 1 };
+    n * acts.cols() * value + 4 * outputs
 }
 
 /// One matrix of a job.
@@ -101,7 +113,8 @@ pub fn matmul_many<'a>(pool: &Pool, acts: &Acts, n: usize, products: impl IntoIt
 }
 
 fn run(pool: &Pool, acts: &Acts, n: usize, parts: [Option<(&Matrix, Output)>; MAX_PARTS], work: usize) {
-    let grain = grain(pool, work);
+    let outputs = parts.iter().flatten().map(|(w, _)| n * w.rows).sum();
+    let grain = grain(pool, work, moved(acts, n, outputs));
     let parts = parts.map(|p| p.map(|(w, out)| Part { w, out, grid: Grid::new(w.rows, n, w.cols, grain.unwrap_or(usize::MAX)) }));
     let tiles = |p: &Part<'_>| p.grid.row_tiles() * p.grid.item_tiles(n);
     let total = parts.iter().flatten().map(tiles).sum();

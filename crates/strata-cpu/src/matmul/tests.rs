@@ -1,12 +1,12 @@
 //! Products against the scalar definition, by bits.
 
-use super::parity::{Kind, activations, matmul_parity_of, reference, weights};
+use super::parity::{KINDS, Kind, activations, matmul_parity_of, reference, weights};
 use super::*;
 use crate::parity::Arm;
 use crate::parity::rng::Rng;
 use crate::pool::Pool;
 use half::f16;
-use strata_ops::matmul::{Acts, CHAINS_NARROW, CHAINS_WIDE, Forms, dot_row};
+use strata_ops::matmul::{Acts, CHAINS_NARROW, CHAINS_WIDE, Forms, TINY, dot_row};
 
 fn prepared(simd: Simd, x: &[f32], rows: usize, cols: usize, dtype: DType) -> Acts {
     let mut acts = Acts::new(rows, cols, Forms::of([dtype]));
@@ -156,8 +156,12 @@ fn experts_may_not_share_an_output() {
 fn preparing_gives_the_same_codes_everywhere() {
     let mut rng = Rng::new(6);
     let forms = Forms::of(DType::all());
-    for (rows, cols) in [(1, 256), (5, 1000), (150, 512), (3, 40)] {
-        let x = activations(&mut rng, rows, cols, Kind::Plain);
+    let shapes = [(1, 256), (5, 1000), (150, 512), (3, 40)];
+    for ((rows, cols), kind) in shapes.into_iter().flat_map(|s| KINDS.map(|k| (s, k))) {
+        let mut x = activations(&mut rng, rows, cols, kind);
+        // of a block alone: the least that is not zero, what is below, a half, infinity
+        x[0..32].fill(0.0);
+        x[7] = [TINY, f32::from_bits(TINY.to_bits() - 1), 0.5, f32::NEG_INFINITY][kind as usize];
         let mut first = Acts::new(rows, cols, forms);
         first.rows_mut(rows).fill(&x);
         for (simd, threads) in Simd::available().into_iter().flat_map(|s| [(s, 1), (s, 3)]) {

@@ -89,6 +89,7 @@ impl SideWriter<'_> {
 crate::versions! { mod f16_rows = encode_f16; (x: &[f32], out: &mut [u16]) }
 crate::versions! { mod int8_rows = encode_int8; (x: &[f32], codes: &mut [i8], scales: &mut [u16]) }
 crate::versions! { mod q4_rows = encode_q4; (x: &[f32; HEAD_DIM], out: &mut [u8]) }
+crate::versions! { mod pool = pooled_key; (raw: [&[f32]; BLOCK], gain: &[f32], eps: f32, cos: &[f32], sin: &[f32], out: &mut [f32]) }
 
 /// The row encoders of this CPU.
 #[derive(Clone, Copy, Debug)]
@@ -96,12 +97,13 @@ struct Encoders {
     f16: f16_rows::Kernel,
     int8: int8_rows::Kernel,
     q4: q4_rows::Kernel,
+    pooled: pool::Kernel,
 }
 
 impl Encoders {
     fn best() -> Encoders {
         let level = Simd::best();
-        Encoders { f16: f16_rows::pick(level), int8: int8_rows::pick(level), q4: q4_rows::pick(level) }
+        Encoders { f16: f16_rows::pick(level), int8: int8_rows::pick(level), q4: q4_rows::pick(level), pooled: pool::pick(level) }
     }
 }
 
@@ -290,9 +292,9 @@ impl QsaCache {
                 }
                 if (b + 1) * BLOCK <= end {
                     let (cos, sin) = norm.rope.at(b * BLOCK);
-                    // SAFETY: one task has the block.
-                    let out = unsafe { pooled.range(b * INDEX_DIM..(b + 1) * INDEX_DIM) };
-                    pooled_key(std::array::from_fn(|j| raw(b * BLOCK + j)), norm.gain, norm.eps, cos, sin, out);
+                    let raw = std::array::from_fn(|j| raw(b * BLOCK + j));
+                    // SAFETY: one task has the block; the encoders were picked for this CPU.
+                    unsafe { (encoders.pooled)(raw, norm.gain, norm.eps, cos, sin, pooled.range(b * INDEX_DIM..(b + 1) * INDEX_DIM)) };
                 }
             }
         });

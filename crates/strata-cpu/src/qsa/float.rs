@@ -1,6 +1,7 @@
 //! Attention over float rows (f32, fp16, q4_0, the values of k8v4): the defined orders, heads of a group together.
 
 use super::group::{ChunkBuf, GroupQuery, lanes};
+use super::prefetch::Ahead;
 use crate::simd::Simd;
 use strata_ops::math::butterfly;
 use strata_ops::qsa::kv::Rows;
@@ -12,9 +13,12 @@ pub(crate) type FloatDotsFn = unsafe fn(key: &[f32; HEAD_DIM], q: &[f32], out: &
 
 /// Scores of a chunk: every key row is decoded once for all heads.
 #[inline(always)]
-pub(super) fn scores_f32(keys: &Rows<'_>, rows: &[usize], q: &GroupQuery, buf: &mut ChunkBuf, dots: FloatDotsFn) {
+pub(super) fn scores_f32(keys: &Rows<'_>, rows: &[usize], q: &GroupQuery, buf: &mut ChunkBuf, dots: FloatDotsFn, ahead: Ahead<'_>) {
     let mut decoded = [0.0; HEAD_DIM];
     for (c, row) in rows.iter().enumerate() {
+        if c % Ahead::EACH == 0 {
+            ahead.send(c);
+        }
         // SAFETY: the kernels were picked for a level of this CPU.
         unsafe { dots(float_row(keys, *row, &mut decoded), &q.lanes, &mut buf.dots) };
         for (p, d) in buf.p.as_chunks_mut::<CHUNK>().0.iter_mut().zip(&buf.dots) {

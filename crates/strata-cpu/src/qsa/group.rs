@@ -10,6 +10,7 @@ use strata_ops::qsa::{CHUNK, HEAD_DIM, row_of};
 
 use super::float::{FloatDotsFn, scores_f32, values_f32};
 use super::int8::{scores_int8, values_int8};
+use super::prefetch::Ahead;
 use super::shape::MAX_GROUP;
 
 /// Query heads made ready for one kind of key rows.
@@ -132,9 +133,10 @@ pub(crate) fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i3
         *r = row_of(*c as usize, kv_head, kv.kv_heads);
     }
     let rows = &rows[..cells.len()];
+    let ahead = Ahead::new(kv, rows);
     match kv.k {
-        Rows::Int8 { codes, scales } => scores_int8(codes, scales, rows, q, buf, inner.dots),
-        keys => scores_f32(&keys, rows, q, buf, inner.float_dots),
+        Rows::Int8 { codes, scales } => scores_int8(codes, scales, rows, q, buf, inner.dots, ahead),
+        keys => scores_f32(&keys, rows, q, buf, inner.float_dots, ahead),
     }
     weights(rows.len(), buf);
     match kv.v {

@@ -1,6 +1,7 @@
 //! Attention over int8 rows by integer digits. The digit dots are exact, so their order is free.
 
 use super::group::{ChunkBuf, GroupQuery, to_digits};
+use super::prefetch::Ahead;
 use crate::simd::Simd;
 use strata_ops::qsa::digits::{amax, join, scale_of};
 use strata_ops::qsa::kv::f16_to_f32;
@@ -17,9 +18,18 @@ pub(crate) type ValuesFn =
 
 /// Scores of a chunk, eight cells at a time.
 #[inline(always)]
-pub(super) fn scores_int8(codes: &[i8], scales: &[u16], rows: &[usize], q: &GroupQuery, buf: &mut ChunkBuf, dots: DotsFn) {
+pub(super) fn scores_int8(
+    codes: &[i8],
+    scales: &[u16],
+    rows: &[usize],
+    q: &GroupQuery,
+    buf: &mut ChunkBuf,
+    dots: DotsFn,
+    ahead: Ahead<'_>,
+) {
     let row_codes = |row: usize| codes[row * HEAD_DIM..].first_chunk::<HEAD_DIM>().expect("a row of the cache has 256 codes");
     for (block, rows) in rows.chunks(8).enumerate() {
+        ahead.send(block * 8);
         // a short block repeats its first row; the extra scores are not used
         let row = |i: usize| rows[if i < rows.len() { i } else { 0 }];
         let keys = std::array::from_fn(|i| row_codes(row(i)));

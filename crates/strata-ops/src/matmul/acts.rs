@@ -217,32 +217,68 @@ impl<'a> ActRows<'a> {
     /// If `x` has another size.
     #[inline(always)]
     pub fn fill(&mut self, x: &[f32]) {
+        self.fill_by(x, quantize_and_sum::<ACT_BLOCK_NARROW, ACT_BLOCK_NARROW, i32>, quantize_and_sum::<ACT_BLOCK_WIDE, SUM_SPAN, i16>);
+    }
+
+    /// [`ActRows::fill`] with another way to quantise the blocks of a row, of both widths: values to codes, scales and sums of codes
+    /// (of 32 in the narrow form, of [`SUM_SPAN`] in the wide one). The bits are to be those of [`quantize_row`].
+    ///
+    /// # Panics
+    /// As [`ActRows::fill`].
+    #[inline(always)]
+    pub fn fill_by(
+        &mut self,
+        x: &[f32],
+        narrow: impl Fn(&[f32], &mut [i8], &mut [f32], &mut [i32]),
+        wide: impl Fn(&[f32], &mut [i8], &mut [f32], &mut [i16]),
+    ) {
         if !self.f32s.is_empty() {
             self.f32s.copy_from_slice(x);
         }
-        let cols = self.cols;
-        let narrow = cols / ACT_BLOCK_NARROW;
-        if narrow > 0 && !self.codes32.is_empty() {
-            let codes = self.codes32.chunks_exact_mut(narrow * ACT_BLOCK_NARROW);
-            assert_eq!(x.len(), codes.len() * cols, "values to quantise");
-            for ((x, codes), scales) in x.chunks_exact(cols).zip(codes).zip(self.scales32.chunks_exact_mut(narrow)) {
-                quantize_row::<ACT_BLOCK_NARROW>(x, codes, scales);
-            }
-            for (sum, codes) in self.sums32.iter_mut().zip(self.codes32.as_chunks::<ACT_BLOCK_NARROW>().0) {
-                *sum = codes.iter().map(|&c| i32::from(c)).sum();
-            }
-        }
-        let wide = cols / ACT_BLOCK_WIDE;
-        if wide > 0 && !self.codes256.is_empty() {
-            let codes = self.codes256.chunks_exact_mut(wide * ACT_BLOCK_WIDE);
-            assert_eq!(x.len(), codes.len() * cols, "values to quantise");
-            for ((x, codes), scales) in x.chunks_exact(cols).zip(codes).zip(self.scales256.chunks_exact_mut(wide)) {
-                quantize_row::<ACT_BLOCK_WIDE>(x, codes, scales);
-            }
-            for (sum, codes) in self.sums256.iter_mut().zip(self.codes256.as_chunks::<SUM_SPAN>().0) {
-                *sum = codes.iter().map(|&c| i16::from(c)).sum();
-            }
-        }
+        each_row::<ACT_BLOCK_NARROW, ACT_BLOCK_NARROW, _>(x, self.cols, self.codes32, self.scales32, self.sums32, narrow);
+        each_row::<ACT_BLOCK_WIDE, SUM_SPAN, _>(x, self.cols, self.codes256, self.scales256, self.sums256, wide);
+    }
+}
+
+/// Calls `quantize` for every row of a form, if it is held.
+#[inline(always)]
+fn each_row<const BLOCK: usize, const SPAN: usize, S>(
+    x: &[f32],
+    cols: usize,
+    codes: &mut [i8],
+    scales: &mut [f32],
+    sums: &mut [S],
+    quantize: impl Fn(&[f32], &mut [i8], &mut [f32], &mut [S]),
+) {
+    let blocks = cols / BLOCK;
+    if blocks == 0 || codes.is_empty() {
+        return;
+    }
+    let codes = codes.chunks_exact_mut(blocks * BLOCK);
+    assert_eq!(x.len(), codes.len() * cols, "values to quantise");
+    let (scales, sums) = (scales.chunks_exact_mut(blocks), sums.chunks_exact_mut(blocks * BLOCK / SPAN));
+    for (((x, codes), scales), sums) in x.chunks_exact(cols).zip(codes).zip(scales).zip(sums) {
+        quantize(x, codes, scales, sums);
+    }
+}
+
+/// [`quantize_row`], and the sums of every `SPAN` codes.
+#[inline(always)]
+fn quantize_and_sum<const BLOCK: usize, const SPAN: usize, S: From<i8> + std::iter::Sum>(
+    x: &[f32],
+    codes: &mut [i8],
+    scales: &mut [f32],
+    sums: &mut [S],
+) {
+    quantize_row::<BLOCK>(x, codes, scales);
+    sum_codes::<SPAN, S>(codes, sums);
+}
+
+/// The sums of every `SPAN` codes.
+#[inline(always)]
+fn sum_codes<const SPAN: usize, S: From<i8> + std::iter::Sum>(codes: &[i8], sums: &mut [S]) {
+    for (sum, codes) in sums.iter_mut().zip(codes.as_chunks::<SPAN>().0) {
+        *sum = codes.iter().map(|&c| S::from(c)).sum();
     }
 }
 
@@ -264,9 +300,7 @@ impl ActRows<'_> {
                 let blocks = t * narrow..(t + 1) * narrow;
                 left_out::<ACT_BLOCK_NARROW>(x, first.codes32, first.scales32, self.codes32, self.scales32, blocks);
             }
-            for (sum, codes) in self.sums32.iter_mut().zip(self.codes32.as_chunks::<ACT_BLOCK_NARROW>().0) {
-                *sum = codes.iter().map(|&c| i32::from(c)).sum();
-            }
+            sum_codes::<ACT_BLOCK_NARROW, i32>(self.codes32, self.sums32);
         }
         let wide = cols / ACT_BLOCK_WIDE;
         if wide > 0 && !self.codes256.is_empty() {
@@ -275,9 +309,7 @@ impl ActRows<'_> {
                 let blocks = t * wide..(t + 1) * wide;
                 left_out::<ACT_BLOCK_WIDE>(x, first.codes256, first.scales256, self.codes256, self.scales256, blocks);
             }
-            for (sum, codes) in self.sums256.iter_mut().zip(self.codes256.as_chunks::<SUM_SPAN>().0) {
-                *sum = codes.iter().map(|&c| i16::from(c)).sum();
-            }
+            sum_codes::<SUM_SPAN, i16>(self.codes256, self.sums256);
         }
     }
 }

@@ -155,9 +155,21 @@ pub fn encode_int8(x: &[f32], codes: &mut [i8], scales: &mut [u16]) {
         *scale = f32_to_f16(super::digits::amax(x) / 127.0);
         let s = f16_to_f32(*scale);
         for (c, v) in codes.iter_mut().zip(x) {
-            *c = if s == 0.0 { 0 } else { (v / s).round_ties_even().clamp(-127.0, 127.0) as i8 };
+            *c = if s == 0.0 { 0 } else { code_of(v / s) };
         }
     }
+}
+
+/// `rint_even(x)` held within +-127; 0 of NaN. (In steps that become vector instructions, which a cast from any float does not.)
+#[inline(always)]
+fn code_of(x: f32) -> i8 {
+    let x = x.round_ties_even();
+    let x = if x > 127.0 { 127.0 } else { x };
+    let x = if x < -127.0 { -127.0 } else { x };
+    let x = if x.is_nan() { 0.0 } else { x };
+    // SAFETY: not NaN and within +-127, which an i32 holds.
+    let x: i32 = unsafe { x.to_int_unchecked() };
+    x as i8
 }
 
 /// The floats of an int8 row.

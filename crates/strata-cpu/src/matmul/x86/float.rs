@@ -111,25 +111,32 @@ impl Float for Bf16 {
 unsafe fn run<F: Float>(w: &Matrix, tile: &Tile<'_>) {
     let mut r = tile.rows.start;
     while r < tile.rows.end {
-        let many = tile.rows.end - r >= 8;
+        // chains of sums wait for themselves: eight of them at a time keep the units busy
+        let rows = match tile.rows.end - r {
+            8.. => 8,
+            4.. => 4,
+            _ => 1,
+        };
         let mut i = tile.items.start;
         while i < tile.items.end {
-            let pair = tile.items.end - i >= 2;
+            let items = if tile.items.end - i >= 2 { 2 } else { 1 };
             // SAFETY: the caller's promise.
             unsafe {
-                match (many, pair) {
-                    (true, true) => {
+                match (rows, items) {
+                    (8, 2) => {
                         panel::<F, 4, 2>(w, tile, r, i);
                         panel::<F, 4, 2>(w, tile, r + 4, i);
                     }
-                    (true, false) => panel::<F, 8, 1>(w, tile, r, i),
-                    (false, true) => panel::<F, 1, 2>(w, tile, r, i),
-                    (false, false) => panel::<F, 1, 1>(w, tile, r, i),
+                    (8, _) => panel::<F, 8, 1>(w, tile, r, i),
+                    (4, 2) => panel::<F, 4, 2>(w, tile, r, i),
+                    (4, _) => panel::<F, 4, 1>(w, tile, r, i),
+                    (_, 2) => panel::<F, 1, 2>(w, tile, r, i),
+                    _ => panel::<F, 1, 1>(w, tile, r, i),
                 }
             }
-            i += if pair { 2 } else { 1 };
+            i += items;
         }
-        r += if many { 8 } else { 1 };
+        r += rows;
     }
 }
 

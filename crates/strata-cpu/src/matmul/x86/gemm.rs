@@ -108,7 +108,9 @@ pub(super) unsafe fn run(w: &Matrix, tile: &Tile<'_>, form: &Form) {
                 for (h, row) in [0, ROWS].into_iter().map(|h| (h, r + g * LANES + h)).filter(|(_, row)| *row < rows.end) {
                     for (chain, i) in chains.iter().zip(items.clone()) {
                         // SAFETY: the caller's promise.
-                        unsafe { tile.store(i, first_row(w, row), &chain.total[h..h + ROWS]) };
+                        unsafe {
+                            tile.store::<ROWS>(i, first_row(w, row), chain.total[h..].first_chunk().expect("eight lanes of sixteen"))
+                        };
                     }
                 }
             }

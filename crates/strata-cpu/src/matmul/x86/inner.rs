@@ -292,7 +292,7 @@ fn line<T>(lines: &[Line<T>], n: usize, lane: usize) -> *const u8 {
 /// `n`, hidden from the compiler: it would unroll the loop, take the activation rows one after another and run out of
 /// registers for the weights.
 #[inline(always)]
-fn opaque(mut n: usize) -> usize {
+pub(super) fn opaque(mut n: usize) -> usize {
     // SAFETY: an empty instruction that only seems to change `n`.
     unsafe { std::arch::asm!("/* {0} */", inout(reg) n, options(pure, nomem, nostack, preserves_flags)) };
     n

@@ -8,6 +8,7 @@ mod formats;
 mod gemm;
 mod inner;
 mod panel;
+mod quantize;
 mod rows;
 mod unpack;
 mod vector;
@@ -20,6 +21,7 @@ use strata_quant::{DType, formats as f};
 use unpack::Unpack;
 
 pub(crate) use formats::tables::look_up;
+pub(super) use quantize::fill_avx2;
 
 /// Tiles of up to this many activation rows are multiplied row by row.
 const FEW: usize = 8;

@@ -2,40 +2,47 @@
 
 use super::super::unpack::ROWS;
 use std::arch::x86_64::*;
-use strata_ops::matmul::segment;
+use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE, segment};
 
-/// The chains of a row's segments, of which there are `C`, for `T` items.
-pub(super) struct Chains<const T: usize, const C: usize> {
-    pub chain: [__m256; T],
-    pub total: [__m256; T],
-    blocks: usize,
-    /// The segment and the block behind it.
-    c: usize,
-    end: usize,
+/// The blocks behind the segments of a row that are not empty, and none at the end.
+pub(super) struct Ends([usize; MOST + 1]);
+
+/// Segments of a row at most.
+const MOST: usize = if CHAINS_NARROW > CHAINS_WIDE { CHAINS_NARROW } else { CHAINS_WIDE };
+
+impl Ends {
+    /// Of a row of `blocks` blocks in `C` segments.
+    #[inline(always)]
+    pub fn of<const C: usize>(blocks: usize) -> Ends {
+        let (mut ends, mut n) = ([usize::MAX; MOST + 1], 0);
+        for c in 0..C {
+            let s = segment(c, blocks, C);
+            if !s.is_empty() {
+                ends[n] = s.end;
+                n += 1;
+            }
+        }
+        Ends(ends)
+    }
 }
 
-impl<const T: usize, const C: usize> Chains<T, C> {
+/// The chains of a row's segments for `T` items.
+pub(super) struct Chains<'a, const T: usize> {
+    pub chain: [__m256; T],
+    pub total: [__m256; T],
+    ends: &'a Ends,
+    /// The present segment.
+    c: usize,
+}
+
+impl<'a, const T: usize> Chains<'a, T> {
     /// # Safety
     /// AVX.
     #[inline(always)]
-    pub unsafe fn new(blocks: usize) -> Self {
+    pub unsafe fn new(ends: &'a Ends) -> Self {
         // SAFETY: the caller's promise.
         let zero = unsafe { [_mm256_setzero_ps(); T] };
-        let mut chains = Chains { chain: zero, total: zero, blocks, c: 0, end: 0 };
-        chains.skip(0);
-        chains
-    }
-
-    /// Goes to the segment that ends behind block `s`.
-    #[inline(always)]
-    fn skip(&mut self, s: usize) {
-        while self.c < C {
-            self.end = segment(self.c, self.blocks, C).end;
-            if self.end > s {
-                return;
-            }
-            self.c += 1;
-        }
+        Chains { chain: zero, total: zero, ends, c: 0 }
     }
 
     /// Ends the segment if block `s` is its last. An empty segment would add +0.
@@ -47,8 +54,8 @@ impl<const T: usize, const C: usize> Chains<T, C> {
     /// AVX.
     #[inline(always)]
     pub unsafe fn after(&mut self, s: usize) {
-        if s + 1 == self.end {
-            self.skip(s + 1);
+        if s + 1 == self.ends.0[self.c] {
+            self.c += 1;
             for t in 0..T {
                 // SAFETY: the caller's promise.
                 unsafe {

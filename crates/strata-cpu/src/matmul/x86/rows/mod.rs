@@ -3,19 +3,26 @@
 
 mod chains;
 mod narrow;
+mod turned;
 mod wide;
 
 use super::super::Matrix;
 use super::super::kernel::Tile;
 use super::unpack::{Blocks, ROWS, Unpack};
+use chains::Ends;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
+use std::ops::Range;
+use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE};
 
 /// Activation rows that share the codes of a block at most.
 pub(super) const SHARE: usize = 4;
 
 /// Blocks of a row of activations that are brought into [`narrow::Places`] once for all weight rows: rows of 10,240.
 const ONCE: usize = 160;
+
+/// Weight rows that meet one share of the activation rows before the next share does: they stay in the first cache or near it.
+const NEAR: usize = 8 * ROWS;
 
 /// # Safety
 /// AVX2, FMA, F16C (and AVX-512 VL with VNNI for `VNNI`); otherwise as a [`super::super::kernel::Kernel`].
@@ -32,28 +39,110 @@ pub(super) unsafe fn run<F: Unpack, const VNNI: bool>(w: &Matrix, tile: &Tile<'_
         }
     }
     let places = if once { places.as_ptr().cast() } else { std::ptr::null() };
-    // a matrix of fewer rows has each of them eight times
-    let (step, stride) = if w.rows < ROWS { (1, 0) } else { (ROWS, w.row_bytes) };
-    for r in tile.rows.clone().step_by(step) {
-        // the last eight rows overlap those before, which is harmless
-        let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
-        let rows = Blocks { first: w.row(first).as_ptr(), stride };
-        let panel = Panel { rows, next: ROWS * w.row_bytes, blocks, first, step, places, tile };
+    let ends = if F::LEN == 256 { Ends::of::<CHAINS_WIDE>(blocks) } else { Ends::of::<CHAINS_NARROW>(blocks) };
+    let job = Job { w, tile, blocks, ends: &ends, places };
+    let eight = F::LEN < 256 && !F::FOURS;
+    for r in tile.rows.clone().step_by(NEAR) {
+        let rows = r..(r + NEAR).min(tile.rows.end);
         let mut i = tile.items.start;
         while i < tile.items.end {
             let left = tile.items.end - i;
-            let share = left.div_ceil(left.div_ceil(SHARE));
+            let share = if left <= SHARE || eight && left == 2 * SHARE { left } else { left.div_ceil(left.div_ceil(SHARE)) };
             // SAFETY: the caller's promise.
             unsafe {
                 match share {
-                    1 => panel.multiply::<F, 1, VNNI>(i),
-                    2 => panel.multiply::<F, 2, VNNI>(i),
-                    3 => panel.multiply::<F, 3, VNNI>(i),
-                    _ => panel.multiply::<F, 4, VNNI>(i),
+                    1 => job.multiply::<F, 1, VNNI>(rows.clone(), i),
+                    2 => job.multiply::<F, 2, VNNI>(rows.clone(), i),
+                    3 => job.multiply::<F, 3, VNNI>(rows.clone(), i),
+                    8 => job.multiply::<F, 8, VNNI>(rows.clone(), i),
+                    _ => job.multiply::<F, 4, VNNI>(rows.clone(), i),
                 }
             }
             i += share;
         }
+    }
+}
+
+/// What all rows of a tile have in common.
+struct Job<'a> {
+    w: &'a Matrix,
+    tile: &'a Tile<'a>,
+    blocks: usize,
+    ends: &'a Ends,
+    /// The only activation row's codes by places, if they have been made.
+    places: *const narrow::Places,
+}
+
+impl Job<'_> {
+    /// The outputs of items `i..i + T` for `rows`.
+    ///
+    /// # Safety
+    /// As [`run`]; the tile has these rows and items.
+    #[inline(always)]
+    unsafe fn multiply<F: Unpack, const T: usize, const VNNI: bool>(&self, rows: Range<usize>, i: usize) {
+        let (w, tile) = (self.w, self.tile);
+        let items = Items::<T>::new::<F>(tile, i);
+        // a matrix of fewer rows has each of them eight times
+        let (step, stride) = if w.rows < ROWS { (1, 0) } else { (ROWS, w.row_bytes) };
+        for r in rows.step_by(step) {
+            // the last eight rows overlap those before, which is harmless
+            let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
+            let rows = Blocks { first: w.row(first).as_ptr(), stride };
+            let panel = Panel { rows, next: ROWS * w.row_bytes, blocks: self.blocks, ends: self.ends, places: self.places };
+            // SAFETY: the caller's promise.
+            unsafe {
+                let total = if F::LEN == 256 {
+                    panel.wide::<F, T, VNNI>(&items)
+                } else if F::FOURS {
+                    panel.fours::<F, T>(&items)
+                } else if T == 2 * SHARE || T > 1 && VNNI {
+                    panel.turned::<F, T, VNNI>(&items)
+                } else {
+                    panel.narrow::<F, T, VNNI>(&items)
+                };
+                for (t, total) in total.into_iter().enumerate() {
+                    let mut y = [0.0; ROWS];
+                    _mm256_storeu_ps(y.as_mut_ptr(), total);
+                    if step == ROWS { tile.store(i + t, first, &y) } else { tile.store(i + t, first, &[y[0]]) }
+                }
+            }
+        }
+    }
+}
+
+/// Activation rows: their codes, the sums of these and their scales.
+struct Items<const T: usize> {
+    codes: [*const u8; T],
+    /// Of 32 codes, or of [`strata_ops::matmul::SUM_SPAN`] of formats that are 256 wide.
+    sums32: [*const i32; T],
+    sums256: [*const i16; T],
+    scales: [*const f32; T],
+}
+
+impl<const T: usize> Items<T> {
+    /// Items `i..i + T`, as the format wants them.
+    #[inline(always)]
+    fn new<F: Unpack>(tile: &Tile<'_>, i: usize) -> Items<T> {
+        let acts = tile.acts;
+        let mut items = Items {
+            codes: [std::ptr::null(); T],
+            sums32: [std::ptr::null(); T],
+            sums256: [std::ptr::null(); T],
+            scales: [std::ptr::null(); T],
+        };
+        for t in 0..T {
+            let row = tile.act_rows.get(i + t);
+            if F::LEN == 256 {
+                items.codes[t] = acts.codes256(row).as_ptr().cast();
+                items.sums256[t] = acts.sums256(row).as_ptr();
+                items.scales[t] = acts.scales256(row).as_ptr();
+            } else {
+                items.codes[t] = acts.codes32(row).as_ptr().cast();
+                items.sums32[t] = acts.sums32(row).as_ptr();
+                items.scales[t] = acts.scales32(row).as_ptr();
+            }
+        }
+        items
     }
 }
 
@@ -63,39 +152,12 @@ struct Panel<'a> {
     /// Bytes from a row to the one that takes its place next.
     next: usize,
     blocks: usize,
-    /// The first row.
-    first: usize,
-    /// Rows that are different.
-    step: usize,
-    /// The only activation row's codes by places, if they have been made.
+    ends: &'a Ends,
+    /// See [`Job::places`].
     places: *const narrow::Places,
-    tile: &'a Tile<'a>,
 }
 
 impl Panel<'_> {
-    /// The outputs of items `i..i + T`.
-    ///
-    /// # Safety
-    /// As [`run`]; the tile has these items.
-    #[inline(always)]
-    unsafe fn multiply<F: Unpack, const T: usize, const VNNI: bool>(&self, i: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let total = if F::LEN == 256 {
-                self.wide::<F, T, VNNI>(i)
-            } else if F::FOURS {
-                self.fours::<F, T>(i)
-            } else {
-                self.narrow::<F, T, VNNI>(i)
-            };
-            for (t, total) in total.into_iter().enumerate() {
-                let mut y = [0.0; ROWS];
-                _mm256_storeu_ps(y.as_mut_ptr(), total);
-                self.tile.store(i + t, self.first, &y[..self.step]);
-            }
-        }
-    }
-
     /// Sends for a part of the next eight rows, which lie one after another, while block `s` of these is worked on.
     ///
     /// # Safety

@@ -1,30 +1,25 @@
 //! Formats of blocks of 32 and 64 values.
 
 use super::super::unpack::{ROWS, Unpack, each, load, twice};
-use super::Panel;
 use super::chains::{Chains, half_sums, half_sums16};
+use super::{Items, Panel};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
-use strata_ops::matmul::CHAINS_NARROW;
 
 impl Panel<'_> {
     /// # Safety
-    /// As [`Panel::multiply`].
+    /// As [`super::Job::multiply`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "items and units count through several arrays")]
-    pub(super) unsafe fn narrow<F: Unpack, const T: usize, const VNNI: bool>(&self, i: usize) -> [__m256; T] {
-        let acts = self.tile.acts;
-        let items: [usize; T] = std::array::from_fn(|t| self.tile.act_rows.get(i + t));
-        let codes = items.map(|t| acts.codes32(t).as_ptr().cast::<u8>());
-        let sums = items.map(|t| acts.sums32(t).as_ptr());
-        let scales = items.map(|t| acts.scales32(t).as_ptr());
+    pub(super) unsafe fn narrow<F: Unpack, const T: usize, const VNNI: bool>(&self, items: &Items<T>) -> [__m256; T] {
+        let Items { codes, sums32: sums, scales, .. } = items;
         let units = F::LEN / 32;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
             let zero = _mm256_setzero_si256();
             let mut head = MaybeUninit::<F::Head>::uninit();
             let head = &mut *head.as_mut_ptr();
-            let mut chains = Chains::<T, CHAINS_NARROW>::new(self.blocks);
+            let mut chains = Chains::<T>::new(self.ends);
             // sums of four pairs of products fit 16 bits; an offset is for a negative code, which the largest is below
             let small = !VNNI && F::MAX_CODE + i32::from(F::OFFSET) - i32::from(F::OFFSET > 0) <= 31;
             for s in 0..self.blocks {
@@ -86,20 +81,16 @@ impl Panel<'_> {
     /// eight rows, which is easier than the reverse.
     ///
     /// # Safety
-    /// As [`Panel::multiply`].
+    /// As [`super::Job::multiply`].
     #[inline(always)]
-    pub(super) unsafe fn fours<F: Unpack, const T: usize>(&self, i: usize) -> [__m256; T] {
-        let acts = self.tile.acts;
-        let items: [usize; T] = std::array::from_fn(|t| self.tile.act_rows.get(i + t));
-        let codes = items.map(|t| acts.codes32(t).as_ptr().cast::<u8>());
-        let sums = items.map(|t| acts.sums32(t).as_ptr());
-        let scales = items.map(|t| acts.scales32(t).as_ptr());
+    pub(super) unsafe fn fours<F: Unpack, const T: usize>(&self, items: &Items<T>) -> [__m256; T] {
+        let Items { codes, sums32: sums, scales, .. } = items;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
             let zero = _mm256_setzero_si256();
             let three = _mm256_set1_epi8(3);
             let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
-            let mut chains = Chains::<T, CHAINS_NARROW>::new(self.blocks);
+            let mut chains = Chains::<T>::new(self.ends);
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
                 self.send_for_all::<F>(s);

@@ -1,26 +1,22 @@
 //! Formats of blocks of 256 values.
 
 use super::super::unpack::{ROWS, Unpack, by_halves, each, in_memory, load, load512, spread, spread_two};
-use super::Panel;
 use super::chains::{Chains, lane_sums};
+use super::{Items, Panel};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
-use strata_ops::matmul::{CHAINS_WIDE, SUM_SPAN};
+use strata_ops::matmul::SUM_SPAN;
 
 impl Panel<'_> {
     /// # Safety
-    /// As [`Panel::multiply`].
+    /// As [`super::Job::multiply`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "items count through several arrays")]
-    pub(super) unsafe fn wide<F: Unpack, const T: usize, const VNNI: bool>(&self, i: usize) -> [__m256; T] {
-        let acts = self.tile.acts;
-        let items: [usize; T] = std::array::from_fn(|t| self.tile.act_rows.get(i + t));
-        let codes = items.map(|t| acts.codes256(t).as_ptr().cast::<u8>());
-        let sums = items.map(|t| acts.sums256(t).as_ptr());
-        let scales = items.map(|t| acts.scales256(t).as_ptr());
+    pub(super) unsafe fn wide<F: Unpack, const T: usize, const VNNI: bool>(&self, items: &Items<T>) -> [__m256; T] {
+        let Items { codes, sums256: sums, scales, .. } = items;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
-            let mut chains = Chains::<T, CHAINS_WIDE>::new(self.blocks);
+            let mut chains = Chains::<T>::new(self.ends);
             let (mut isums, mut msums) = (MaybeUninit::<[[__m256i; ROWS]; T]>::uninit(), MaybeUninit::<[[__m256i; ROWS]; T]>::uninit());
             let mut heads = MaybeUninit::<[F::Head; ROWS]>::uninit();
             for s in 0..self.blocks {

@@ -207,3 +207,38 @@ pub unsafe fn widen(x: __m256i) -> __m256i {
         _mm256_shuffle_epi8(x, twice)
     }
 }
+
+/// The transpose of 8 x 8 32-bit numbers.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+pub unsafe fn transposed(v: &[__m256i; 8]) -> [__m256i; 8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ([a, b, c, d], [e, f, g, h]) = (four_columns(v, 0), four_columns(v, 1));
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// Four columns: those of the lower halves of `v`, or of the upper ones.
+///
+/// # Safety
+/// AVX2.
+#[inline(always)]
+unsafe fn four_columns(v: &[__m256i; 8], half: usize) -> [__m256i; 4] {
+    let at = v.as_ptr().cast::<__m128i>();
+    // SAFETY: the caller's promise; eight vectors are sixteen halves.
+    unsafe {
+        let mut r = [_mm256_setzero_si256(); 4];
+        for (k, r) in r.iter_mut().enumerate() {
+            // loads join rows k and k + 4, which shuffles would have to bring together at the end
+            let (low, high) = (at.add(2 * k + half).read(), at.add(2 * (k + 4) + half).read());
+            *r = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+        }
+        let [a, b, c, d] = r;
+        let (e0, e1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+        let (f0, f1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+        [_mm256_unpacklo_epi64(e0, f0), _mm256_unpackhi_epi64(e0, f0), _mm256_unpacklo_epi64(e1, f1), _mm256_unpackhi_epi64(e1, f1)]
+    }
+}
