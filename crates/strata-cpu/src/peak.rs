@@ -43,7 +43,7 @@ fn pick(simd: Simd) -> (Kernel, Kernel) {
         #[cfg(target_arch = "x86_64")]
         Simd::Avx512 => ((x86::floats_avx512, 192.0), (x86::integers_avx512, 768.0)),
         #[cfg(target_arch = "x86_64")]
-        Simd::Avx512Vnni => ((x86::floats_avx512, 192.0), (x86::integers_vnni, 768.0)),
+        Simd::Avx512Vnni | Simd::Avx512Vbmi => ((x86::floats_avx512, 192.0), (x86::integers_vnni, 768.0)),
         _ => ((floats_scalar, 8.0), (integers_scalar, 8.0)),
     }
 }

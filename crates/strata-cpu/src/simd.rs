@@ -11,6 +11,8 @@ pub enum Simd {
     Avx512,
     /// AVX-512 with VNNI.
     Avx512Vnni,
+    /// The same with VBMI and GFNI.
+    Avx512Vbmi,
 }
 
 impl Simd {
@@ -37,6 +39,9 @@ impl Simd {
                 v.push(Simd::Avx512);
                 if is_x86_feature_detected!("avx512vnni") {
                     v.push(Simd::Avx512Vnni);
+                    if is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni") {
+                        v.push(Simd::Avx512Vbmi);
+                    }
                 }
             }
         }
@@ -50,6 +55,7 @@ impl Simd {
             Simd::Avx2 => "avx2",
             Simd::Avx512 => "avx512",
             Simd::Avx512Vnni => "avx512vnni",
+            Simd::Avx512Vbmi => "avx512vbmi",
         }
     }
 }
@@ -98,7 +104,7 @@ macro_rules! versions {
                     Simd::Scalar if is_x86_feature_detected!("fma") => fma,
                     Simd::Scalar => plain,
                     Simd::Avx2 => avx2,
-                    Simd::Avx512 | Simd::Avx512Vnni => avx512,
+                    Simd::Avx512 | Simd::Avx512Vnni | Simd::Avx512Vbmi => avx512,
                 };
                 #[cfg(not(target_arch = "x86_64"))]
                 { let _ = level; plain }

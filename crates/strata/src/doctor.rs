@@ -100,7 +100,22 @@ fn features() -> Vec<&'static str> {
         macro_rules! look {
             ($($name:tt),*) => { $(if is_x86_feature_detected!($name) { found.push($name); })* };
         }
-        look!("sse4.2", "avx", "f16c", "fma", "avx2", "avxvnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16");
+        look!(
+            "sse4.2",
+            "avx",
+            "f16c",
+            "fma",
+            "avx2",
+            "avxvnni",
+            "avx512f",
+            "avx512bw",
+            "avx512dq",
+            "avx512vl",
+            "avx512vnni",
+            "avx512vbmi",
+            "gfni",
+            "avx512bf16"
+        );
     }
     found
 }

@@ -350,7 +350,7 @@ pub fn kv_parser() -> impl TypedValueParser<Value = KvKind> {
 
 /// Instruction-set levels by name.
 pub fn simd_parser() -> impl TypedValueParser<Value = Simd> {
-    const LEVELS: [Simd; 4] = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Avx512Vnni];
+    const LEVELS: [Simd; 5] = [Simd::Scalar, Simd::Avx2, Simd::Avx512, Simd::Avx512Vnni, Simd::Avx512Vbmi];
     PossibleValuesParser::new(LEVELS.map(Simd::name)).try_map(|s| LEVELS.into_iter().find(|l| l.name() == s).ok_or("no such level"))
 }
 

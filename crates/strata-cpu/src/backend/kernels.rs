@@ -44,7 +44,7 @@ pub fn exp_in_place(level: Simd) -> fn(&mut [f32]) {
         // SAFETY: as above.
         Simd::Avx2 => |x| unsafe { exp_rows::pick(Simd::Avx2)(x) },
         // SAFETY: as above.
-        Simd::Avx512 | Simd::Avx512Vnni => |x| unsafe { exp_rows::pick(Simd::Avx512)(x) },
+        Simd::Avx512 | Simd::Avx512Vnni | Simd::Avx512Vbmi => |x| unsafe { exp_rows::pick(Simd::Avx512)(x) },
     }
 }
 
@@ -95,7 +95,7 @@ fn pick_gdn_scan(level: Simd) -> gdn_scan::Kernel {
     match level {
         Simd::Scalar => {}
         Simd::Avx2 => return super::gdn_x86::scan_avx2,
-        Simd::Avx512 | Simd::Avx512Vnni => return super::gdn_x86::scan_avx512,
+        Simd::Avx512 | Simd::Avx512Vnni | Simd::Avx512Vbmi => return super::gdn_x86::scan_avx512,
     }
     gdn_scan::pick(level)
 }

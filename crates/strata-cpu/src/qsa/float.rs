@@ -67,7 +67,7 @@ pub(super) fn pick(level: Simd) -> FloatDotsFn {
     match level {
         Simd::Scalar => {}
         Simd::Avx2 => return super::float_x86::dots_avx2,
-        Simd::Avx512 | Simd::Avx512Vnni => return super::float_x86::dots_avx512,
+        Simd::Avx512 | Simd::Avx512Vnni | Simd::Avx512Vbmi => return super::float_x86::dots_avx512,
     }
     portable::pick(level)
 }

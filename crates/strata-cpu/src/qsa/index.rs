@@ -64,7 +64,7 @@ pub(super) fn pick(level: Simd) -> ScoreFn {
     match level {
         Simd::Scalar => {}
         Simd::Avx2 => return x86::score_avx2,
-        Simd::Avx512 | Simd::Avx512Vnni => return x86::score_avx512,
+        Simd::Avx512 | Simd::Avx512Vnni | Simd::Avx512Vbmi => return x86::score_avx512,
     }
     portable::pick(level)
 }

@@ -145,7 +145,7 @@ pub(super) fn pick(level: Simd) -> (DotsFn, ValuesFn) {
             Simd::Scalar => (dots_plain, values_plain),
             Simd::Avx2 => (x86::dots_avx2, x86::values_avx2),
             Simd::Avx512 => (x86::dots_avx512, x86::values_avx512),
-            Simd::Avx512Vnni => (x86::dots_vnni, x86::values_vnni),
+            Simd::Avx512Vnni | Simd::Avx512Vbmi => (x86::dots_vnni, x86::values_vnni),
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

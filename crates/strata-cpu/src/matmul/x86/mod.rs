@@ -16,6 +16,7 @@ mod vector;
 use super::Matrix;
 use super::kernel::{Kernel, Tile};
 use crate::simd::Simd;
+use formats::permuted::Permuted;
 use gemm::Form;
 use strata_quant::{DType, formats as f};
 use unpack::Unpack;
@@ -48,13 +49,13 @@ pub(super) fn pick(dtype: DType, simd: Simd) -> Option<Kernel> {
         DType::Q6_K => of::<f::Q6_K>(simd),
         DType::IQ4_NL => of::<f::IQ4_NL>(simd),
         DType::IQ4_XS => of::<f::IQ4_XS>(simd),
-        DType::IQ3_S => of::<f::IQ3_S>(simd),
-        DType::IQ3_XXS => of::<f::IQ3_XXS>(simd),
-        DType::IQ2_S => of::<f::IQ2_S>(simd),
-        DType::IQ2_XS => of::<f::IQ2_XS>(simd),
-        DType::IQ2_XXS => of::<f::IQ2_XXS>(simd),
-        DType::IQ1_M => of::<f::IQ1_M>(simd),
-        DType::IQ1_S => of::<f::IQ1_S>(simd),
+        DType::IQ3_S => codebook::<f::IQ3_S>(simd),
+        DType::IQ3_XXS => codebook::<f::IQ3_XXS>(simd),
+        DType::IQ2_S => codebook::<f::IQ2_S>(simd),
+        DType::IQ2_XS => codebook::<f::IQ2_XS>(simd),
+        DType::IQ2_XXS => codebook::<f::IQ2_XXS>(simd),
+        DType::IQ1_M => codebook::<f::IQ1_M>(simd),
+        DType::IQ1_S => codebook::<f::IQ1_S>(simd),
     })
 }
 
@@ -63,8 +64,13 @@ fn of<F: Unpack>(simd: Simd) -> Kernel {
     match simd {
         Simd::Scalar | Simd::Avx2 => avx2::<F>,
         Simd::Avx512 => avx512::<F>,
-        Simd::Avx512Vnni => vnni::<F>,
+        Simd::Avx512Vnni | Simd::Avx512Vbmi => vnni::<F>,
     }
+}
+
+/// The kernel of a codebook format.
+fn codebook<F: Permuted>(simd: Simd) -> Kernel {
+    if simd == Simd::Avx512Vbmi { vbmi::<F> } else { of::<F>(simd) }
 }
 
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
@@ -82,6 +88,11 @@ unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     unsafe { if few(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
 }
 
+unsafe fn vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: as above.
+    unsafe { if few(w, tile) && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
+}
+
 /// Whether rows are multiplied one by one.
 fn few(w: &Matrix, tile: &Tile<'_>) -> bool {
     tile.items.len() <= FEW || w.rows < unpack::ROWS
@@ -97,4 +108,10 @@ unsafe fn rows_avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
 unsafe fn rows_vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
     unsafe { rows::run::<F, true>(w, tile) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
+unsafe fn rows_vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+    // SAFETY: as above.
+    unsafe { rows::permuted::run::<F>(w, tile) }
 }

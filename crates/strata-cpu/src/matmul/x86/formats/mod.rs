@@ -4,4 +4,6 @@ mod codebook;
 mod iq1;
 mod k_quants;
 mod narrow;
+pub(super) mod permuted;
+pub(super) mod planes;
 pub(super) mod tables;

@@ -273,8 +273,8 @@ pub(crate) fn look_up(wide: bool, simd: Simd) -> Option<LookUp> {
         (Simd::Scalar, _) => return None,
         (Simd::Avx2 | Simd::Avx512, false) => units::<[i8; 4]>,
         (Simd::Avx2 | Simd::Avx512, true) => units::<[i8; 8]>,
-        (Simd::Avx512Vnni, false) => twos::<[i8; 4]>,
-        (Simd::Avx512Vnni, true) => twos::<[i8; 8]>,
+        (Simd::Avx512Vnni | Simd::Avx512Vbmi, false) => twos::<[i8; 4]>,
+        (Simd::Avx512Vnni | Simd::Avx512Vbmi, true) => twos::<[i8; 8]>,
     })
 }
 

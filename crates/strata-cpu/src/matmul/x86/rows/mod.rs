@@ -3,6 +3,7 @@
 
 mod chains;
 mod narrow;
+pub(super) mod permuted;
 mod turned;
 mod wide;
 
