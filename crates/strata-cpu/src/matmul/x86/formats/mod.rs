@@ -5,5 +5,4 @@ mod iq1;
 mod k_quants;
 mod narrow;
 pub(super) mod permuted;
-pub(super) mod planes;
 pub(super) mod tables;

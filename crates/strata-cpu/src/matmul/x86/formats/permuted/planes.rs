@@ -6,7 +6,7 @@
 use strata_quant::formats::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
 
 /// What is added to a code to be unsigned: no code is larger.
-pub(in super::super) const UP: i8 = 64;
+pub(in super::super::super) const UP: i8 = 64;
 
 /// The bytes of all entries: of the first half of their codes, and of the second.
 #[repr(C, align(64))]
@@ -15,9 +15,9 @@ pub(super) struct Planes<const ENTRIES: usize> {
     pub high: [u8; ENTRIES],
 }
 
-/// By an index of six bits, what a code adds to [`UP`]. There is one table for each code of an index.
+/// By an index of six bits a code plus [`UP`]. Each code of an index has its own table.
 #[repr(C, align(64))]
-pub(in super::super) struct Values(pub [u8; 64]);
+pub(in super::super::super) struct Values(pub [u8; 64]);
 
 /// The bytes of all entries in words, and one word more.
 #[repr(C, align(64))]
