@@ -101,12 +101,24 @@ impl Job<'_> {
                 } else {
                     panel.narrow::<F, T, VNNI>(&items)
                 };
-                for (t, total) in total.into_iter().enumerate() {
-                    let mut y = [0.0; ROWS];
-                    _mm256_storeu_ps(y.as_mut_ptr(), total);
-                    if step == ROWS { tile.store(i + t, first, &y) } else { tile.store(i + t, first, &[y[0]]) }
-                }
+                store(tile, i, first, step, total);
             }
+        }
+    }
+}
+
+/// Writes the outputs of items `i..i + T` for `step` rows, all eight or one.
+///
+/// # Safety
+/// AVX; otherwise as [`Tile::store`].
+#[inline(always)]
+unsafe fn store<const T: usize>(tile: &Tile<'_>, i: usize, first: usize, step: usize, total: [__m256; T]) {
+    for (t, total) in total.into_iter().enumerate() {
+        let mut y = [0.0; ROWS];
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm256_storeu_ps(y.as_mut_ptr(), total);
+            if step == ROWS { tile.store(i + t, first, &y) } else { tile.store(i + t, first, &[y[0]]) }
         }
     }
 }

@@ -5,8 +5,8 @@ use super::super::super::Matrix;
 use super::super::super::kernel::Tile;
 use super::super::formats::permuted::{Permuted, UP};
 use super::super::unpack::{Blocks, ROWS, each, load512};
-use super::chains::{Chains, lane_sums};
-use super::{Panel, SHARE};
+use super::chains::{Chains, Ends, lane_sums};
+use super::{Items, Panel, SHARE, store};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use strata_ops::matmul::{Acts, CHAINS_WIDE, SUM_SPAN};
@@ -41,6 +41,7 @@ pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
     let turned: *mut Turned = turned.as_mut_ptr().cast();
     // a matrix of fewer rows has each of them eight times
     let (step, stride) = if w.rows < ROWS { (1, 0) } else { (ROWS, w.row_bytes) };
+    let ends = Ends::of::<CHAINS_WIDE>(blocks);
     for start in tile.items.clone().step_by(ITEMS) {
         let end = tile.items.end.min(start + ITEMS);
         for i in start..end {
@@ -51,7 +52,7 @@ pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
             // the last eight rows overlap those before, which is harmless
             let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
             let rows = Blocks { first: w.row(first).as_ptr(), stride };
-            let panel = Panel { rows, next: ROWS * w.row_bytes, blocks, first, step, places: std::ptr::null(), tile };
+            let panel = Panel { rows, next: ROWS * w.row_bytes, blocks, ends: &ends, places: std::ptr::null() };
             let mut i = start;
             while i < end {
                 let left = end - i;
@@ -60,10 +61,10 @@ pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
                 unsafe {
                     let turned = turned.add((i - start) * blocks);
                     match share {
-                        1 => panel.permuted::<F, 1>(i, turned),
-                        2 => panel.permuted::<F, 2>(i, turned),
-                        3 => panel.permuted::<F, 3>(i, turned),
-                        _ => panel.permuted::<F, 4>(i, turned),
+                        1 => store(tile, i, first, step, panel.permuted::<F, 1>(&Items::new::<F>(tile, i), turned)),
+                        2 => store(tile, i, first, step, panel.permuted::<F, 2>(&Items::new::<F>(tile, i), turned)),
+                        3 => store(tile, i, first, step, panel.permuted::<F, 3>(&Items::new::<F>(tile, i), turned)),
+                        _ => store(tile, i, first, step, panel.permuted::<F, 4>(&Items::new::<F>(tile, i), turned)),
                     }
                 }
                 i += share;
@@ -123,17 +124,17 @@ unsafe fn turn<F: Permuted>(acts: &Acts, row: usize, to: *mut Turned, blocks: us
 }
 
 impl Panel<'_> {
-    /// The outputs of items `i..i + T`, whose blocks are at `turned`.
+    /// The products with `items`, whose blocks are at `turned`.
     ///
     /// # Safety
-    /// As [`run`]; the tile has these items.
+    /// As [`run`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "items count through several arrays")]
-    unsafe fn permuted<F: Permuted, const T: usize>(&self, i: usize, turned: *const Turned) {
-        let scales: [*const f32; T] = std::array::from_fn(|t| self.tile.acts.scales256(self.tile.act_rows.get(i + t)).as_ptr());
+    unsafe fn permuted<F: Permuted, const T: usize>(&self, items: &Items<T>, turned: *const Turned) -> [__m256; T] {
+        let scales = items.scales;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
-            let mut chains = Chains::<T, CHAINS_WIDE>::new(self.blocks);
+            let mut chains = Chains::<T>::new(self.ends);
             let mut isums = MaybeUninit::<[[__m256i; ROWS]; T]>::uninit();
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
@@ -162,7 +163,7 @@ impl Panel<'_> {
                 }
                 chains.after(s);
             }
-            self.store(i, chains.total);
+            chains.total
         }
     }
 }
@@ -189,16 +190,16 @@ unsafe fn eights<F: Permuted, const T: usize>(a: *const u8, b: *const u8, acts: 
         }
         each!(K < 4 => {
             let ranks = if K < 2 { low } else { high };
-            let ranks = if K % 2 == 0 { ranks } else { _mm512_srli_epi16::<4>(ranks) };
+            let ranks = if K.is_multiple_of(2) { ranks } else { _mm512_srli_epi16::<4>(ranks) };
             let signs = _mm512_gf2p8affine_epi64_epi8::<0>(signs, _mm512_set1_epi64(F::SIGNS[K]));
             // the lower four bits of the first; what is above six is not looked at
             let index = _mm512_ternarylogic_epi32::<0xca>(_mm512_set1_epi8(15), ranks, signs);
             each!(I < 2 => {
-                let u = _mm512_permutexvar_epi8(index, values[I]);
+                let u = _mm512_permutexvar_epi8(index, values[I % 2]);
                 for t in 0..T {
                     let codes = (&raw const (*acts[t]).codes).cast::<u8>().add(32 * (2 * K + I));
                     let codes = _mm512_broadcast_i64x4(_mm256_load_si256(codes.cast()));
-                    let sum = &mut sums[t][K / 2];
+                    let sum = &mut sums[t][K / 2 % 2];
                     if F::SPAN == 32 {
                         *sum = _mm512_dpbusd_epi32(*sum, u, codes);
                     } else {

@@ -88,9 +88,9 @@ pub(super) static LANE_THREES: Bytes = bytes!(i => i / 2 % 4 * 3 + i / 8 % 4 * 1
 /// For permutations of bytes: the even ones, then the odd ones.
 pub(super) static EVEN_ODD: Bytes = bytes!(i => i % 32 * 2 + i / 32);
 /// For permutations of 32-bit lanes: the even ones of two vectors, the odd ones, and each of the first eight twice.
-pub(super) static EVEN_LANES: Bytes = bytes!(i => if i % 4 == 0 { i / 2 } else { 0 });
-pub(super) static ODD_LANES: Bytes = bytes!(i => if i % 4 == 0 { i / 2 + 1 } else { 0 });
-pub(super) static TWICE: Bytes = bytes!(i => if i % 4 == 0 { i / 8 } else { 0 });
+pub(super) static EVEN_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2 } else { 0 });
+pub(super) static ODD_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2 + 1 } else { 0 });
+pub(super) static TWICE: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 8 } else { 0 });
 
 /// The lower 32 bytes from one place, the upper ones from another.
 ///
