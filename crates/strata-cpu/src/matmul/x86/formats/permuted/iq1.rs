@@ -2,10 +2,23 @@
 
 use super::Permuted;
 use super::bits::*;
-use super::look_up::gather;
-use super::planes::{IQ1_VALUES, IQ1_WORDS, Values};
+use super::look_up::{of, of_runs};
+use super::planes::{IQ1_PLANES, IQ1_RUNS, IQ1_VALUES, Values};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ1_M, IQ1_S};
+
+/// The ranks of 64 entries, by the lower eight bits of their indices and bytes that have the ones above in their lowest three.
+///
+/// # Safety
+/// As [`Permuted`].
+#[inline(always)]
+unsafe fn ranks(index: __m512i, upper: __m512i) -> [__m512i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let above = [1, 2, 4].map(|bit| _mm512_test_epi8_mask(upper, _mm512_set1_epi8(bit)));
+        [of::<3>(&IQ1_PLANES.low, index, &above), of_runs(&IQ1_RUNS, index, upper)]
+    }
+}
 
 impl Permuted for IQ1_S {
     const EACH: usize = 8;
@@ -21,8 +34,7 @@ impl Permuted for IQ1_S {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let words = _mm512_cvtepu32_epi64(words_of_each(a.add(34), b.add(34)));
-            let upper = _mm512_and_si512(_mm512_multishift_epi64_epi8(THREES.get(), words), _mm512_set1_epi8(7));
-            let [low, high] = gather(&IQ1_WORDS, joined(a.add(2), b.add(2)), upper);
+            let [low, high] = ranks(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
             [low, high, _mm512_multishift_epi64_epi8(TOPS.get(), words)]
         }
     }
@@ -52,7 +64,7 @@ impl Permuted for IQ1_M {
         unsafe {
             let nibbles = _mm512_cvtepu32_epi64(words_of_each(a.add(32), b.add(32)));
             let nibbles = _mm512_multishift_epi64_epi8(NIBBLES.get(), nibbles);
-            let [low, high] = gather(&IQ1_WORDS, joined(a, b), _mm512_and_si512(nibbles, _mm512_set1_epi8(7)));
+            let [low, high] = ranks(joined(a, b), nibbles);
             [low, high, nibbles]
         }
     }

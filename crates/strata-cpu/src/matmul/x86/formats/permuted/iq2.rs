@@ -3,8 +3,8 @@
 use super::super::super::unpack::load512;
 use super::Permuted;
 use super::bits::*;
-use super::look_up::{gather, look_up};
-use super::planes::{IQ2_S_WORDS, IQ2_VALUES, IQ2_XS_PLANES, IQ2_XXS_PLANES, Values};
+use super::look_up::look_up;
+use super::planes::{IQ2_S_PLANES, IQ2_VALUES, IQ2_XS_PLANES, IQ2_XXS_PLANES, Values};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ2_S, IQ2_XS, IQ2_XXS};
 
@@ -22,7 +22,7 @@ impl Permuted for IQ2_XXS {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let index = _mm512_permutex2var_epi32(load512(a.add(2)), EVEN_LANES.get(), load512(b.add(2)));
-            let [low, high] = look_up(&IQ2_XXS_PLANES, index, [0]);
+            let [low, high] = look_up(&IQ2_XXS_PLANES, index, []);
             [low, high, _mm512_multishift_epi64_epi8(SEVENS.get(), second_words(a, b))]
         }
     }
@@ -88,8 +88,8 @@ impl Permuted for IQ2_S {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));
-            let upper = _mm512_and_si512(pairs, _mm512_set1_epi8(3));
-            let [low, high] = gather(&IQ2_S_WORDS, joined(a.add(2), b.add(2)), upper);
+            let above = [1, 2].map(|bit| _mm512_test_epi8_mask(pairs, _mm512_set1_epi8(bit)));
+            let [low, high] = look_up(&IQ2_S_PLANES, joined(a.add(2), b.add(2)), above);
             [low, high, joined(a.add(34), b.add(34))]
         }
     }

@@ -31,7 +31,7 @@ impl Permuted for IQ3_XXS {
     unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let [low, high] = look_up(&IQ3_XXS_PLANES, load512(a.add(2)), [0]);
+            let [low, high] = look_up(&IQ3_XXS_PLANES, load512(a.add(2)), []);
             let sevens = _mm512_multishift_epi64_epi8(SEVENS.get(), words_twice(a.add(66)));
             let eights = _mm512_gf2p8affine_epi64_epi8::<0>(sevens, _mm512_set1_epi64(EVEN));
             [low, high, _mm512_multishift_epi64_epi8(NIBBLES.get(), eights)]

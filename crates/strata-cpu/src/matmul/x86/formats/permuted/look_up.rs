@@ -1,22 +1,38 @@
-//! 64 entries of a codebook at once: permuted from registers, or gathered from memory where there are too many.
+//! 64 entries of a codebook at once, permuted from registers.
 
 use super::super::super::unpack::load512;
-use super::planes::{Planes, Words};
+use super::planes::{Planes, Runs};
 use std::arch::x86_64::*;
 
-/// The bytes of 64 entries by the lower eight bits of their indices and masks of the bits above.
+/// The bytes of 64 entries by the lower eight bits of their indices and masks of the bits above, lowest first.
 ///
 /// # Safety
 /// As [`super::Permuted`].
 #[inline(always)]
-pub(super) unsafe fn look_up<const ENTRIES: usize>(planes: &'static Planes<ENTRIES>, index: __m512i, above: [u64; 1]) -> [__m512i; 2] {
+pub(super) unsafe fn look_up<const ENTRIES: usize, const ABOVE: usize>(
+    planes: &'static Planes<ENTRIES>,
+    index: __m512i,
+    above: [u64; ABOVE],
+) -> [__m512i; 2] {
+    const { assert!(ENTRIES == 256 << ABOVE) };
+    // SAFETY: the caller's promise.
+    unsafe { [of::<ABOVE>(&planes.low, index, &above), of::<ABOVE>(&planes.high, index, &above)] }
+}
+
+/// One of 256 times two to the power of `ABOVE` bytes.
+///
+/// # Safety
+/// As [`super::Permuted`]; there are so many bytes and masks.
+#[inline(always)]
+pub(super) unsafe fn of<const ABOVE: usize>(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
-        let masks = [_mm512_movepi8_mask(index), above[0]];
-        if ENTRIES == 256 {
-            [of_256(&planes.low, index, masks), of_256(&planes.high, index, masks)]
-        } else {
-            [of_512(&planes.low, index, masks), of_512(&planes.high, index, masks)]
+        match ABOVE {
+            0 => of_256(plane, index),
+            1 => of_512(plane, index, above),
+            2 => of_1024(plane, index, above),
+            3 => either(above[2], of_1024(&plane[..1024], index, above), of_1024(&plane[1024..], index, above)),
+            _ => unreachable!("no codebook has more than 2,048 entries"),
         }
     }
 }
@@ -31,58 +47,52 @@ unsafe fn of_128(plane: &'static [u8], index: __m512i) -> __m512i {
     unsafe { _mm512_permutex2var_epi8(load512(plane.as_ptr()), index, load512(plane.as_ptr().add(64))) }
 }
 
-/// One of 256 bytes; a mask has the eighth bits.
-///
 /// # Safety
-/// As [`of_128`].
+/// As [`of`].
 #[inline(always)]
-unsafe fn of_256(plane: &'static [u8], index: __m512i, masks: [u64; 2]) -> __m512i {
+unsafe fn of_256(plane: &'static [u8], index: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
-    unsafe { _mm512_mask_blend_epi8(masks[0], of_128(&plane[..128], index), of_128(&plane[128..], index)) }
+    unsafe { either(_mm512_movepi8_mask(index), of_128(&plane[..128], index), of_128(&plane[128..], index)) }
 }
 
-/// One of 512 bytes; a mask has the ninth bits.
-///
 /// # Safety
-/// As [`of_128`].
+/// As [`of`].
 #[inline(always)]
-unsafe fn of_512(plane: &'static [u8], index: __m512i, masks: [u64; 2]) -> __m512i {
+unsafe fn of_512(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
     // SAFETY: the caller's promise.
-    unsafe { _mm512_mask_blend_epi8(masks[1], of_256(&plane[..256], index, masks), of_256(&plane[256..], index, masks)) }
+    unsafe { either(above[0], of_256(&plane[..256], index), of_256(&plane[256..], index)) }
 }
 
-/// The bytes of 64 entries of a table too large for registers: gathered from memory, sixteen at once. An index is a byte
-/// of `index` and above it one of `upper`.
+/// # Safety
+/// As [`of`].
+#[inline(always)]
+unsafe fn of_1024(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { either(above[1], of_512(&plane[..512], index, above), of_512(&plane[512..], index, above)) }
+}
+
+/// The bytes of `b` where the mask is set and of `a` where it is not.
 ///
 /// # Safety
-/// As [`super::Permuted`]; the table has the entries.
+/// AVX-512 BW.
 #[inline(always)]
-pub(super) unsafe fn gather<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i, upper: __m512i) -> [__m512i; 2] {
+unsafe fn either(mask: u64, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_mask_blend_epi8(mask, a, b) }
+}
+
+/// The bytes of 64 entries in runs, by the lower eight bits of their indices and the ones above.
+///
+/// # Safety
+/// As [`super::Permuted`].
+#[inline(always)]
+pub(super) unsafe fn of_runs(runs: &'static Runs, index: __m512i, upper: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
-        let lower = _mm512_set1_epi16(0xff);
-        // of entries 0 and 2 of every four, of 1 and 3
-        let even = _mm512_ternarylogic_epi32::<0xca>(lower, index, _mm512_slli_epi16::<8>(upper));
-        let odd = _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(index), upper);
-        let (even, odd) = (gather_pairs(words, even), gather_pairs(words, odd));
-        [
-            _mm512_ternarylogic_epi32::<0xca>(lower, even, _mm512_slli_epi16::<8>(odd)),
-            _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(even), odd),
-        ]
-    }
-}
-
-/// The entries of pairs of 16-bit indices.
-///
-/// # Safety
-/// As [`gather`].
-#[inline(always)]
-unsafe fn gather_pairs<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i) -> __m512i {
-    // SAFETY: the caller's promise; behind the last entry there is one more.
-    unsafe {
-        let at = words.words.as_ptr().cast();
-        let first = _mm512_i32gather_epi32::<2>(_mm512_and_si512(index, _mm512_set1_epi32(0xffff)), at);
-        let second = _mm512_i32gather_epi32::<2>(_mm512_srli_epi32::<16>(index), at);
-        _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_slli_epi32::<16>(second))
+        let low = _mm512_set1_epi8(15);
+        let sixteen = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<4>(index), _mm512_slli_epi16::<4>(upper));
+        let from = of_128(&runs.from, sixteen);
+        let behind = _mm512_cmpge_epu8_mask(_mm512_and_si512(index, low), from);
+        either(behind, of_128(&runs.first, sixteen), of_128(&runs.second, sixteen))
     }
 }

@@ -19,15 +19,19 @@ pub(super) struct Planes<const ENTRIES: usize> {
 #[repr(C, align(64))]
 pub(in super::super::super) struct Values(pub [u8; 64]);
 
-/// The bytes of all entries in words, and one word more.
+/// Bytes of 2,048 entries of which sixteen that follow each other never have more than two values.
 #[repr(C, align(64))]
-pub(super) struct Words<const ENTRIES: usize> {
-    pub words: [[u8; 2]; ENTRIES],
-    more: [u8; 2],
+pub(super) struct Runs {
+    /// Of each sixteen: the first value, the second, and the place of the first entry that has it, sixteen if none has.
+    pub first: [u8; 128],
+    pub second: [u8; 128],
+    pub from: [u8; 128],
 }
 
-pub(super) static IQ1_WORDS: Words<2048> = words(&planes(&IQ1_GRID));
-pub(super) static IQ2_S_WORDS: Words<1024> = words(&planes(&IQ2_S_GRID));
+pub(super) static IQ1_PLANES: Planes<2048> = planes(&IQ1_GRID);
+/// The entries of IQ1 ascend by the second half of their codes.
+pub(super) static IQ1_RUNS: Runs = runs(&IQ1_PLANES.high);
+pub(super) static IQ2_S_PLANES: Planes<1024> = planes(&IQ2_S_GRID);
 pub(super) static IQ2_XXS_PLANES: Planes<256> = planes(&IQ2_XXS_GRID);
 pub(super) static IQ2_XS_PLANES: Planes<512> = planes(&IQ2_XS_GRID);
 pub(super) static IQ3_XXS_PLANES: Planes<256> = planes(&IQ3_XXS_GRID);
@@ -77,14 +81,22 @@ const fn planes<const N: usize, const ENTRIES: usize>(grid: &[[i8; N]; ENTRIES])
     planes
 }
 
-const fn words<const ENTRIES: usize>(planes: &Planes<ENTRIES>) -> Words<ENTRIES> {
-    let mut words = Words { words: [[0; 2]; ENTRIES], more: [0; 2] };
+const fn runs(plane: &[u8; 2048]) -> Runs {
+    let mut runs = Runs { first: [0; 128], second: [0; 128], from: [16; 128] };
     let mut i = 0;
-    while i < ENTRIES {
-        words.words[i] = [planes.low[i], planes.high[i]];
+    while i < 2048 {
+        let (run, place) = (i / 16, i % 16);
+        if place == 0 {
+            runs.first[run] = plane[i];
+        }
+        if runs.from[run] == 16 && plane[i] != runs.first[run] {
+            runs.from[run] = place as u8;
+            runs.second[run] = plane[i];
+        }
+        assert!(plane[i] == if place < runs.from[run] as usize { runs.first[run] } else { runs.second[run] });
         i += 1;
     }
-    words
+    runs
 }
 
 /// The values by indices that have a rank at bit `rank` and at bit `sign` whether the code is negative, or of one of IQ1 that it is

@@ -1,4 +1,4 @@
-//! The planes, words and values against the codebooks they are made of, without vectors.
+//! The planes, runs and values against the codebooks they are made of, without vectors.
 
 use super::planes::*;
 use strata_quant::formats::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
@@ -43,8 +43,11 @@ fn of_planes<const ENTRIES: usize>(planes: &Planes<ENTRIES>) -> impl Fn(usize) -
     |i| [planes.low[i], planes.high[i]]
 }
 
-fn of_words<const ENTRIES: usize>(words: &Words<ENTRIES>) -> impl Fn(usize) -> [u8; 2] {
-    |i| words.words[i]
+/// The first byte of an entry of IQ1 from its plane, the second from the runs.
+fn of_iq1(i: usize) -> [u8; 2] {
+    let (run, place) = (i / 16, (i % 16) as u8);
+    let values = if place >= IQ1_RUNS.from[run] { &IQ1_RUNS.second } else { &IQ1_RUNS.first };
+    [IQ1_PLANES.low[i], values[run]]
 }
 
 #[test]
@@ -52,8 +55,8 @@ fn every_code_comes_back_from_its_table() {
     let [iq2, iq1] = [&IQ2_VALUES, &IQ1_VALUES].map(|v| [&v[0], &v[1]]);
     assert_eq!(wrong(&IQ2_XXS_GRID, of_planes(&IQ2_XXS_PLANES), iq2, negated), 0);
     assert_eq!(wrong(&IQ2_XS_GRID, of_planes(&IQ2_XS_PLANES), iq2, negated), 0);
-    assert_eq!(wrong(&IQ2_S_GRID, of_words(&IQ2_S_WORDS), iq2, negated), 0);
-    assert_eq!(wrong(&IQ1_GRID, of_words(&IQ1_WORDS), iq1, moved), 0);
+    assert_eq!(wrong(&IQ2_S_GRID, of_planes(&IQ2_S_PLANES), iq2, negated), 0);
+    assert_eq!(wrong(&IQ1_GRID, of_iq1, iq1, moved), 0);
     assert_eq!(wrong(&IQ3_XXS_GRID, of_planes(&IQ3_XXS_PLANES), [&IQ3_XXS_VALUES; 2], negated), 0);
     assert_eq!(wrong(&IQ3_S_GRID, of_planes(&IQ3_S_PLANES), [&IQ3_S_VALUES; 2], negated), 0);
 }
@@ -62,10 +65,11 @@ fn every_code_comes_back_from_its_table() {
 fn one_wrong_entry_or_value_is_seen() {
     let iq2 = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
     // one of eight codes, with and without signs and noise
-    let entry = |i: usize| if i == 77 { [IQ2_S_WORDS.words[i][0] ^ 1, IQ2_S_WORDS.words[i][1]] } else { IQ2_S_WORDS.words[i] };
+    let of = of_planes(&IQ2_S_PLANES);
+    let entry = |i: usize| if i == 77 { [of(i)[0] ^ 1, of(i)[1]] } else { of(i) };
     assert_eq!(wrong(&IQ2_S_GRID, entry, iq2, negated), 4);
     let mut values = Values(IQ3_S_VALUES.0);
     values.0[9] += 1;
     assert!(wrong(&IQ3_S_GRID, of_planes(&IQ3_S_PLANES), [&values; 2], negated) > 0);
-    assert!(wrong(&IQ1_GRID, of_words(&IQ1_WORDS), [&IQ1_VALUES[1], &IQ1_VALUES[0]], moved) > 0);
+    assert!(wrong(&IQ1_GRID, of_iq1, [&IQ1_VALUES[1], &IQ1_VALUES[0]], moved) > 0);
 }
