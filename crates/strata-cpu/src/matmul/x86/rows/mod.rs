@@ -25,6 +25,9 @@ const ONCE: usize = 160;
 /// Weight rows that meet one share of the activation rows before the next share does: they stay in the first cache or near it.
 const NEAR: usize = 8 * ROWS;
 
+/// Memory answers after some 500 cycles, in which short rows of few bits a weight are long done with.
+const AHEAD: usize = 5 * 1024;
+
 /// # Safety
 /// AVX2, FMA, F16C (and AVX-512 VL with VNNI for `VNNI`); otherwise as a [`super::super::kernel::Kernel`].
 #[inline(always)]
@@ -89,13 +92,13 @@ impl Job<'_> {
             // the last eight rows overlap those before, which is harmless
             let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
             let rows = Blocks { first: w.row(first).as_ptr(), stride };
-            let panel = Panel { rows, next: ROWS * w.row_bytes, blocks: self.blocks, ends: self.ends, places: self.places };
+            let panel = Panel { rows, next: next(w), blocks: self.blocks, ends: self.ends, places: self.places };
             // SAFETY: the caller's promise.
             unsafe {
                 let total = if F::LEN == 256 {
                     panel.wide::<F, T, VNNI>(&items)
                 } else if F::FOURS {
-                    panel.fours::<F, T>(&items)
+                    panel.fours::<F, T, VNNI>(&items)
                 } else if T == 2 * SHARE || T > 1 && VNNI {
                     panel.turned::<F, T, VNNI>(&items)
                 } else {
@@ -159,10 +162,18 @@ impl<const T: usize> Items<T> {
     }
 }
 
+/// Bytes from eight rows to those that are sent for while they are worked on: the next eight, or of short rows some that come later,
+/// at least [`AHEAD`] bytes away.
+#[inline(always)]
+fn next(w: &Matrix) -> usize {
+    let eight = ROWS * w.row_bytes;
+    AHEAD.div_ceil(eight) * eight
+}
+
 /// Eight rows.
 struct Panel<'a> {
     rows: Blocks,
-    /// Bytes from a row to the one that takes its place next.
+    /// Bytes from a row to the one that is sent for meanwhile.
     next: usize,
     blocks: usize,
     ends: &'a Ends,

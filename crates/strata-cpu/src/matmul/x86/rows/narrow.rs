@@ -1,6 +1,6 @@
 //! Formats of blocks of 32 and 64 values.
 
-use super::super::unpack::{ROWS, Unpack, each, load, twice};
+use super::super::unpack::{Blocks, ROWS, Unpack, each, load, load16, twice};
 use super::chains::{Chains, half_sums, half_sums16};
 use super::{Items, Panel};
 use std::arch::x86_64::*;
@@ -83,13 +83,11 @@ impl Panel<'_> {
     /// # Safety
     /// As [`super::Job::multiply`].
     #[inline(always)]
-    pub(super) unsafe fn fours<F: Unpack, const T: usize>(&self, items: &Items<T>) -> [__m256; T] {
+    pub(super) unsafe fn fours<F: Unpack, const T: usize, const VNNI: bool>(&self, items: &Items<T>) -> [__m256; T] {
         let Items { codes, sums32: sums, scales, .. } = items;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
             let zero = _mm256_setzero_si256();
-            let three = _mm256_set1_epi8(3);
-            let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
             let mut chains = Chains::<T>::new(self.ends);
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
@@ -98,24 +96,10 @@ impl Panel<'_> {
                 for t in 0..T {
                     a[t] = if T == 1 && !self.places.is_null() { *self.places.add(s) } else { by_places(codes[t].add(64 * s)) };
                 }
-                // pairs of products are at most 2 * 3 * 127: sixteen of them fit 16 bits
-                let mut pairs = [[zero; ROWS]; T];
-                each!(K < 8 => {
-                    // first half of the vector: places 0 of the sixteen bytes, second half: places 2; then 1 and 3
-                    let q = _mm256_srlv_epi32(twice(blocks.of(K).add(2)), shift);
-                    let (even, odd) = (_mm256_and_si256(q, three), _mm256_and_si256(_mm256_srli_epi16(q, 2), three));
-                    for t in 0..T {
-                        pairs[t][K] = _mm256_add_epi16(_mm256_maddubs_epi16(even, a[t].0), _mm256_maddubs_epi16(odd, a[t].1));
-                    }
-                });
+                let terms = if VNNI { terms512(blocks, &a) } else { terms256(blocks, &a) };
                 let d = F::d(blocks, 0);
                 for t in 0..T {
-                    let v = &pairs[t];
-                    let low = _mm256_hadd_epi16(_mm256_hadd_epi16(v[0], v[1]), _mm256_hadd_epi16(v[2], v[3]));
-                    let high = _mm256_hadd_epi16(_mm256_hadd_epi16(v[4], v[5]), _mm256_hadd_epi16(v[6], v[7]));
-                    // a lane is a row: its first term in the lower half, its second in the upper
-                    let both = _mm256_add_epi16(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
-                    let terms = [_mm256_srai_epi32(_mm256_slli_epi32(both, 16), 16), _mm256_srai_epi32(both, 16)];
+                    let terms = [_mm256_srai_epi32(_mm256_slli_epi32(terms[t], 16), 16), _mm256_srai_epi32(terms[t], 16)];
                     for (u, isum) in terms.into_iter().enumerate() {
                         let scale = _mm256_set1_ps(*scales[t].add(2 * s + u));
                         let isum = _mm256_sub_epi32(isum, _mm256_set1_epi32(i32::from(F::OFFSET) * *sums[t].add(2 * s + u)));
@@ -127,6 +111,77 @@ impl Panel<'_> {
             }
             chains.total
         }
+    }
+}
+
+/// The products of eight blocks of [`Unpack::FOURS`] with each of the activations, without the offset: a lane is a row, its first
+/// term in the lower half, its second in the upper.
+///
+/// # Safety
+/// AVX2; the blocks exist.
+#[inline(always)]
+unsafe fn terms256<const T: usize>(blocks: Blocks, a: &[Places; T]) -> [__m256i; T] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let three = _mm256_set1_epi8(3);
+        let shift = _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4);
+        // pairs of products are at most 2 * 3 * 127: sixteen of them fit 16 bits
+        let mut pairs = [[three; ROWS]; T];
+        each!(K < 8 => {
+            // first half of the vector: places 0 of the sixteen bytes, second half: places 2; then 1 and 3
+            let q = _mm256_srlv_epi32(twice(blocks.of(K).add(2)), shift);
+            let (even, odd) = (_mm256_and_si256(q, three), _mm256_and_si256(_mm256_srli_epi16(q, 2), three));
+            for t in 0..T {
+                pairs[t][K] = _mm256_add_epi16(_mm256_maddubs_epi16(even, a[t].0), _mm256_maddubs_epi16(odd, a[t].1));
+            }
+        });
+        let mut all = [three; T];
+        for t in 0..T {
+            let v = &pairs[t];
+            let low = _mm256_hadd_epi16(_mm256_hadd_epi16(v[0], v[1]), _mm256_hadd_epi16(v[2], v[3]));
+            let high = _mm256_hadd_epi16(_mm256_hadd_epi16(v[4], v[5]), _mm256_hadd_epi16(v[6], v[7]));
+            all[t] = _mm256_add_epi16(_mm256_permute2x128_si256(low, high, 0x20), _mm256_permute2x128_si256(low, high, 0x31));
+        }
+        all
+    }
+}
+
+/// [`terms256`] with all places of a row in one vector.
+///
+/// # Safety
+/// AVX-512 F, BW, DQ and VNNI; the blocks exist.
+#[inline(always)]
+unsafe fn terms512<const T: usize>(blocks: Blocks, a: &[Places; T]) -> [__m256i; T] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (zero, ones, three) = (_mm512_setzero_si512(), _mm512_set1_epi16(1), _mm512_set1_epi8(3));
+        // a quarter of the vector: places 0, 2, 1 and 3 of the sixteen bytes
+        let shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 2, 2, 2, 2, 6, 6, 6, 6);
+        let mut places = [zero; T];
+        for t in 0..T {
+            places[t] = _mm512_inserti64x4(_mm512_castsi256_si512(a[t].0), a[t].1, 1);
+        }
+        // of every two rows: in a quarter both terms of the first and both of the second
+        let mut two = [[zero; 4]; T];
+        each!(K < 4 => {
+            let first = _mm512_broadcast_i32x4(load16(blocks.of(2 * K).add(2)));
+            let second = _mm512_broadcast_i32x4(load16(blocks.of(2 * K + 1).add(2)));
+            let first = _mm512_and_si512(_mm512_srlv_epi32(first, shift), three);
+            let second = _mm512_and_si512(_mm512_srlv_epi32(second, shift), three);
+            for t in 0..T {
+                // a lane of four products is at most 4 * 3 * 127: all that is added here fits 16 bits
+                let (first, second) = (_mm512_dpbusd_epi32(zero, first, places[t]), _mm512_dpbusd_epi32(zero, second, places[t]));
+                two[t][K % 4] = _mm512_madd_epi16(_mm512_packs_epi32(first, second), ones);
+            }
+        });
+        let mut all = [_mm256_setzero_si256(); T];
+        for t in 0..T {
+            let (low, high) = (_mm512_packs_epi32(two[t][0], two[t][1]), _mm512_packs_epi32(two[t][2], two[t][3]));
+            let quarters = _mm512_add_epi16(_mm512_shuffle_i64x2(low, high, 0x44), _mm512_shuffle_i64x2(low, high, 0xee));
+            let halves = _mm512_shuffle_i64x2(quarters, quarters, 0xd8);
+            all[t] = _mm256_add_epi16(_mm512_castsi512_si256(halves), _mm512_extracti64x4_epi64(halves, 1));
+        }
+        all
     }
 }
 

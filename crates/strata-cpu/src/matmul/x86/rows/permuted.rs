@@ -6,7 +6,7 @@ use super::super::super::kernel::Tile;
 use super::super::formats::permuted::{Permuted, UP};
 use super::super::unpack::{Blocks, ROWS, each, load512};
 use super::chains::{Chains, Ends, lane_sums};
-use super::{Items, Panel, SHARE, store};
+use super::{Items, Panel, SHARE, next, store};
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use strata_ops::matmul::{Acts, CHAINS_WIDE, SUM_SPAN};
@@ -52,7 +52,7 @@ pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
             // the last eight rows overlap those before, which is harmless
             let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
             let rows = Blocks { first: w.row(first).as_ptr(), stride };
-            let panel = Panel { rows, next: ROWS * w.row_bytes, blocks, ends: &ends, places: std::ptr::null() };
+            let panel = Panel { rows, next: next(w), blocks, ends: &ends, places: std::ptr::null() };
             let mut i = start;
             while i < end {
                 let left = end - i;
