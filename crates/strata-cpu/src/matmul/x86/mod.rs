@@ -24,8 +24,11 @@ use unpack::Unpack;
 pub(crate) use formats::tables::look_up;
 pub(super) use quantize::fill_avx2;
 
-/// Tiles of up to this many activation rows are multiplied row by row.
-const FEW: usize = 8;
+/// Tiles of up to this many activation rows are multiplied row by row: of formats of 32 or 64 values, of those of 256, and of
+/// codebooks with VBMI. What is behind the numbers is in docs/BENCHMARKS.md.
+const FEW_NARROW: usize = 8;
+const FEW_WIDE: usize = 5;
+const FEW_PERMUTED: usize = 12;
 
 /// The kernel of a format at a level; none for formats and levels that have no vector form.
 pub(super) fn pick(dtype: DType, simd: Simd) -> Option<Kernel> {
@@ -75,27 +78,27 @@ fn codebook<F: Permuted>(simd: Simd) -> Kernel {
 
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: the level is AVX2 or more; the rest is the promise of whoever calls a kernel, here and below.
-    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx2::<F>() }) } }
+    unsafe { if few::<F>(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx2::<F>() }) } }
 }
 
 unsafe fn avx512<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx512::<F>() }) } }
+    unsafe { if few::<F>(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx512::<F>() }) } }
 }
 
 unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if few(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
+    unsafe { if few::<F>(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
 }
 
 unsafe fn vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if few(w, tile) && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
+    unsafe { if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
 }
 
 /// Whether rows are multiplied one by one.
-fn few(w: &Matrix, tile: &Tile<'_>) -> bool {
-    tile.items.len() <= FEW || w.rows < unpack::ROWS
+fn few<F: Unpack>(w: &Matrix, tile: &Tile<'_>) -> bool {
+    tile.items.len() <= if F::LEN == 256 { FEW_WIDE } else { FEW_NARROW } || w.rows < unpack::ROWS
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
