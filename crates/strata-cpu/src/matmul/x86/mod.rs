@@ -27,7 +27,7 @@ pub(super) use quantize::fill_avx2;
 /// Tiles of up to this many activation rows are multiplied row by row: of formats of 32 or 64 values, of those of 256, and of
 /// codebooks with VBMI. What is behind the numbers is in docs/BENCHMARKS.md.
 const FEW_NARROW: usize = 8;
-const FEW_WIDE: usize = 5;
+const FEW_WIDE: usize = 8;
 const FEW_PERMUTED: usize = 12;
 
 /// The kernel of a format at a level; none for formats and levels that have no vector form.
