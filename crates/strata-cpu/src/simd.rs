@@ -11,7 +11,7 @@ pub enum Simd {
     Avx512,
     /// AVX-512 with VNNI.
     Avx512Vnni,
-    /// The same with VBMI and GFNI.
+    /// The same with VBMI, BITALG and GFNI.
     Avx512Vbmi,
 }
 
@@ -39,7 +39,10 @@ impl Simd {
                 v.push(Simd::Avx512);
                 if is_x86_feature_detected!("avx512vnni") {
                     v.push(Simd::Avx512Vnni);
-                    if is_x86_feature_detected!("avx512vbmi") && is_x86_feature_detected!("gfni") {
+                    if is_x86_feature_detected!("avx512vbmi")
+                        && is_x86_feature_detected!("avx512bitalg")
+                        && is_x86_feature_detected!("gfni")
+                    {
                         v.push(Simd::Avx512Vbmi);
                     }
                 }

@@ -113,6 +113,7 @@ fn features() -> Vec<&'static str> {
             "avx512vl",
             "avx512vnni",
             "avx512vbmi",
+            "avx512bitalg",
             "gfni",
             "avx512bf16"
         );

@@ -73,7 +73,17 @@ fn of<F: Unpack>(simd: Simd) -> Kernel {
 
 /// The kernel of a codebook format.
 fn codebook<F: Permuted>(simd: Simd) -> Kernel {
-    if simd == Simd::Avx512Vbmi { vbmi::<F> } else { of::<F>(simd) }
+    match simd {
+        Simd::Avx512Vbmi if F::GATHERS && fast_gathers() => vbmi::<F, true>,
+        Simd::Avx512Vbmi => vbmi::<F, false>,
+        _ => of::<F>(simd),
+    }
+}
+
+/// Whether the CPU gathers about as fast as it loads. Those of AMD take some times as long.
+fn fast_gathers() -> bool {
+    let vendor = std::arch::x86_64::__cpuid(0);
+    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
 }
 
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
@@ -91,9 +101,11 @@ unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     unsafe { if few::<F>(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
 }
 
-unsafe fn vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn vbmi<F: Permuted, const GATHER: bool>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
+    unsafe {
+        if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F, GATHER>(w, tile) } else { vnni::<F>(w, tile) }
+    }
 }
 
 /// Whether rows are multiplied one by one.
@@ -113,8 +125,8 @@ unsafe fn rows_vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     unsafe { rows::run::<F, true>(w, tile) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,gfni,avx2,fma,f16c")]
-unsafe fn rows_vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bitalg,gfni,avx2,fma,f16c")]
+unsafe fn rows_vbmi<F: Permuted, const GATHER: bool>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { rows::permuted::run::<F>(w, tile) }
+    unsafe { rows::permuted::run::<F, GATHER>(w, tile) }
 }

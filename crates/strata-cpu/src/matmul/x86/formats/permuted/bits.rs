@@ -48,6 +48,16 @@ pub(super) const EVEN: i64 = matrix(even(0));
 pub(super) struct Bytes([u8; 64]);
 
 impl Bytes {
+    /// In each quarter 1, 3, 7, ...
+    const fn up_to(mut self) -> Self {
+        let mut i = 0;
+        while i < 64 {
+            self.0[i] = if i % 16 < 8 { ((2u32 << (i % 8)) - 1) as u8 } else { 0 };
+            i += 1;
+        }
+        self
+    }
+
     /// # Safety
     /// AVX-512 F.
     #[inline(always)]
@@ -85,12 +95,26 @@ pub(super) static LANE_NIBBLES: Bytes = bytes!(i => i / 2 * 4 + 63);
 pub(super) static PAIR_NIBBLES: Bytes = bytes!(i => i / 8 * 4 + 63);
 pub(super) static LANE_THREES: Bytes = bytes!(i => i / 2 % 4 * 3 + i / 8 % 4 * 16 + 63);
 
+/// The place of an entry among eight, and the places up to each as bits.
+pub(super) static EIGHTHS: Bytes = bytes!(_i => 7);
+pub(super) static UP_TO: Bytes = Bytes([0; 64]).up_to();
+
 /// For permutations of bytes: the even ones, then the odd ones.
 pub(super) static EVEN_ODD: Bytes = bytes!(i => i % 32 * 2 + i / 32);
 /// For permutations of 32-bit lanes: the even ones of two vectors, the odd ones, and each of the first eight twice.
 pub(super) static EVEN_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2 } else { 0 });
 pub(super) static ODD_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2 + 1 } else { 0 });
 pub(super) static TWICE: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 8 } else { 0 });
+
+/// The bytes that have the bit.
+///
+/// # Safety
+/// AVX-512 BW.
+#[inline(always)]
+pub(super) unsafe fn bits<const BIT: i8>(x: __m512i) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_test_epi8_mask(x, _mm512_set1_epi8(BIT)) }
+}
 
 /// The lower 32 bytes from one place, the upper ones from another.
 ///

@@ -3,8 +3,8 @@
 use super::super::super::unpack::load512;
 use super::Permuted;
 use super::bits::*;
-use super::look_up::look_up;
-use super::planes::{IQ2_S_PLANES, IQ2_VALUES, IQ2_XS_PLANES, IQ2_XXS_PLANES, Values};
+use super::look_up::Index;
+use super::planes::{IQ2_S_PLANES, IQ2_S_STEPS, IQ2_VALUES, IQ2_XS_PLANES, IQ2_XXS_PLANES, Values};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ2_S, IQ2_XS, IQ2_XXS};
 
@@ -18,11 +18,11 @@ impl Permuted for IQ2_XXS {
     }
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let index = _mm512_permutex2var_epi32(load512(a.add(2)), EVEN_LANES.get(), load512(b.add(2)));
-            let [low, high] = look_up(&IQ2_XXS_PLANES, index, []);
+            let [low, high] = Index::new(index, []).of_planes(&IQ2_XXS_PLANES);
             [low, high, _mm512_multishift_epi64_epi8(SEVENS.get(), second_words(a, b))]
         }
     }
@@ -54,15 +54,15 @@ impl Permuted for IQ2_XS {
     }
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             // the lower bytes of 32 words and then the upper ones, of which the lowest bit is the index's ninth
             let a = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(a.add(2)));
             let b = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(b.add(2)));
             let upper = _mm512_shuffle_i64x2::<0xee>(a, b);
-            let ninth = _mm512_test_epi8_mask(upper, _mm512_set1_epi8(1));
-            let [low, high] = look_up(&IQ2_XS_PLANES, _mm512_shuffle_i64x2::<0x44>(a, b), [ninth]);
+            let index = Index::new(_mm512_shuffle_i64x2::<0x44>(a, b), [bits::<1>(upper)]);
+            let [low, high] = index.of_planes(&IQ2_XS_PLANES);
             [low, high, upper]
         }
     }
@@ -84,12 +84,12 @@ impl Permuted for IQ2_S {
     }
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));
-            let above = [1, 2].map(|bit| _mm512_test_epi8_mask(pairs, _mm512_set1_epi8(bit)));
-            let [low, high] = look_up(&IQ2_S_PLANES, joined(a.add(2), b.add(2)), above);
+            let index = Index::new(joined(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
+            let (low, high) = (index.of_plane(&IQ2_S_PLANES.low), index.of_steps(&IQ2_S_STEPS, pairs));
             [low, high, joined(a.add(34), b.add(34))]
         }
     }

@@ -3,7 +3,7 @@
 use super::super::super::unpack::{load, load512, long, word};
 use super::Permuted;
 use super::bits::*;
-use super::look_up::look_up;
+use super::look_up::Index;
 use super::planes::{IQ3_S_PLANES, IQ3_S_VALUES, IQ3_XXS_PLANES, IQ3_XXS_VALUES, Values};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ3_S, IQ3_XXS};
@@ -28,10 +28,10 @@ impl Permuted for IQ3_XXS {
     }
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const GATHER: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let [low, high] = look_up(&IQ3_XXS_PLANES, load512(a.add(2)), []);
+            let [low, high] = Index::new(load512(a.add(2)), []).of_planes(&IQ3_XXS_PLANES);
             let sevens = _mm512_multishift_epi64_epi8(SEVENS.get(), words_twice(a.add(66)));
             let eights = _mm512_gf2p8affine_epi64_epi8::<0>(sevens, _mm512_set1_epi64(EVEN));
             [low, high, _mm512_multishift_epi64_epi8(NIBBLES.get(), eights)]
@@ -55,10 +55,10 @@ impl Permuted for IQ3_S {
     }
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const GATHER: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let [low, high] = look_up(&IQ3_S_PLANES, load512(a.add(2)), [long(a.add(66))]);
+            let [low, high] = Index::new(load512(a.add(2)), [long(a.add(66))]).of_planes(&IQ3_S_PLANES);
             [low, high, _mm512_multishift_epi64_epi8(NIBBLES.get(), words_twice(a.add(74)))]
         }
     }

@@ -1,74 +1,144 @@
-//! 64 entries of a codebook at once, permuted from registers.
+//! 64 entries of a codebook at once, permuted from registers or gathered from memory. Bytes come 64 at a time, each from one register, and those that do not
+//! belong into a lane are written over: permutations of two registers take three steps on some CPUs, and blends one more.
 
 use super::super::super::unpack::load512;
-use super::planes::{Planes, Runs};
+use super::bits::{EIGHTHS, UP_TO};
+use super::planes::{Planes, Runs, Steps, Words};
 use std::arch::x86_64::*;
 
-/// The bytes of 64 entries by the lower eight bits of their indices and masks of the bits above, lowest first.
-///
-/// # Safety
-/// As [`super::Permuted`].
-#[inline(always)]
-pub(super) unsafe fn look_up<const ENTRIES: usize, const ABOVE: usize>(
-    planes: &'static Planes<ENTRIES>,
-    index: __m512i,
+/// The lower eight bits of 64 indices, and as masks what chooses the register.
+#[derive(Clone, Copy)]
+pub(super) struct Index<const ABOVE: usize> {
+    low: __m512i,
+    /// The second, third and fourth quarter of 256 bytes.
+    quarters: [u64; 3],
+    /// The bits above the lower eight, lowest first.
     above: [u64; ABOVE],
-) -> [__m512i; 2] {
-    const { assert!(ENTRIES == 256 << ABOVE) };
-    // SAFETY: the caller's promise.
-    unsafe { [of::<ABOVE>(&planes.low, index, &above), of::<ABOVE>(&planes.high, index, &above)] }
 }
 
-/// One of 256 times two to the power of `ABOVE` bytes.
-///
-/// # Safety
-/// As [`super::Permuted`]; there are so many bytes and masks.
-#[inline(always)]
-pub(super) unsafe fn of<const ABOVE: usize>(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match ABOVE {
-            0 => of_256(plane, index),
-            1 => of_512(plane, index, above),
-            2 => of_1024(plane, index, above),
-            3 => either(above[2], of_1024(&plane[..1024], index, above), of_1024(&plane[1024..], index, above)),
-            _ => unreachable!("no codebook has more than 2,048 entries"),
+impl<const ABOVE: usize> Index<ABOVE> {
+    /// # Safety
+    /// As [`super::Permuted`].
+    #[inline(always)]
+    pub unsafe fn new(low: __m512i, above: [u64; ABOVE]) -> Self {
+        // SAFETY: the caller's promise.
+        let (seventh, eighth) = unsafe { (seventh(low), _mm512_movepi8_mask(low)) };
+        Index { low, quarters: [seventh, eighth & !seventh, eighth & seventh], above }
+    }
+
+    /// The bytes of the entries in both planes.
+    ///
+    /// # Safety
+    /// As [`super::Permuted`].
+    #[inline(always)]
+    pub unsafe fn of_planes<const ENTRIES: usize>(&self, planes: &'static Planes<ENTRIES>) -> [__m512i; 2] {
+        // SAFETY: the caller's promise.
+        unsafe { [self.of_plane(&planes.low), self.of_plane(&planes.high)] }
+    }
+
+    /// # Safety
+    /// As [`super::Permuted`].
+    #[inline(always)]
+    pub unsafe fn of_plane<const ENTRIES: usize>(&self, plane: &'static [u8; ENTRIES]) -> __m512i {
+        const { assert!(ENTRIES == 256 << ABOVE) };
+        // SAFETY: the caller's promise.
+        unsafe {
+            match ABOVE {
+                0 => self.of_256(plane),
+                1 => self.of_512(plane),
+                2 => self.of_1024(plane),
+                3 => either(self.above[ABOVE - 1], self.of_1024(&plane[..1024]), self.of_1024(&plane[1024..])),
+                _ => unreachable!("no codebook has more than 2,048 entries"),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`super::Permuted`]; there are so many bytes.
+    #[inline(always)]
+    unsafe fn of_256(&self, plane: &'static [u8]) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut found = _mm512_permutexvar_epi8(self.low, load512(plane.as_ptr()));
+            found = _mm512_mask_permutexvar_epi8(found, self.quarters[0], self.low, load512(plane.as_ptr().add(64)));
+            found = _mm512_mask_permutexvar_epi8(found, self.quarters[1], self.low, load512(plane.as_ptr().add(128)));
+            _mm512_mask_permutexvar_epi8(found, self.quarters[2], self.low, load512(plane.as_ptr().add(192)))
+        }
+    }
+
+    /// # Safety
+    /// As [`Index::of_256`].
+    #[inline(always)]
+    unsafe fn of_512(&self, plane: &'static [u8]) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { either(self.above[0], self.of_256(&plane[..256]), self.of_256(&plane[256..])) }
+    }
+
+    /// # Safety
+    /// As [`Index::of_256`].
+    #[inline(always)]
+    unsafe fn of_1024(&self, plane: &'static [u8]) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe { either(self.above[1], self.of_512(&plane[..512]), self.of_512(&plane[512..])) }
+    }
+
+    /// The bytes of entries in runs; `upper` has the bits above the lower eight in its lowest three.
+    ///
+    /// # Safety
+    /// As [`super::Permuted`].
+    #[inline(always)]
+    pub unsafe fn of_runs(&self, runs: &'static Runs, upper: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_set1_epi8(15);
+            let sixteen = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<4>(self.low), _mm512_slli_epi16::<4>(upper));
+            let second = seventh(sixteen);
+            let from = of_128(&runs.from, sixteen, second);
+            let behind = _mm512_cmpge_epu8_mask(_mm512_and_si512(self.low, low), from);
+            either(behind, of_128(&runs.first, sixteen, second), of_128(&runs.second, sixteen, second))
+        }
+    }
+
+    /// The bytes of entries in steps; `upper` has the bits above the lower eight in its lowest two.
+    ///
+    /// # Safety
+    /// As [`super::Permuted`].
+    #[inline(always)]
+    pub unsafe fn of_steps(&self, steps: &'static Steps, upper: __m512i) -> __m512i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let low = _mm512_set1_epi8(31);
+            let eight = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<3>(self.low), _mm512_slli_epi16::<5>(upper));
+            let second = seventh(eight);
+            let up_to = _mm512_shuffle_epi8(UP_TO.get(), _mm512_and_si512(self.low, EIGHTHS.get()));
+            let taken = _mm512_popcnt_epi8(_mm512_and_si512(of_128(&steps.steps, eight, second), up_to));
+            let number = _mm512_add_epi8(of_128(&steps.numbers, eight, second), taken);
+            of_128(&steps.values, number, seventh(number))
         }
     }
 }
 
-/// One of 128 bytes by the lower seven bits of each index.
+/// The seventh bits.
 ///
 /// # Safety
-/// As [`super::Permuted`]; there are so many bytes.
+/// AVX-512 BW.
 #[inline(always)]
-unsafe fn of_128(plane: &'static [u8], index: __m512i) -> __m512i {
+unsafe fn seventh(index: __m512i) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { _mm512_permutex2var_epi8(load512(plane.as_ptr()), index, load512(plane.as_ptr().add(64))) }
+    unsafe { _mm512_test_epi8_mask(index, _mm512_set1_epi8(64)) }
 }
 
+/// One of 128 bytes by the lower seven bits of each index, of which a mask has the seventh.
+///
 /// # Safety
-/// As [`of`].
+/// As [`super::Permuted`].
 #[inline(always)]
-unsafe fn of_256(plane: &'static [u8], index: __m512i) -> __m512i {
+unsafe fn of_128(table: &'static [u8; 128], index: __m512i, second: u64) -> __m512i {
     // SAFETY: the caller's promise.
-    unsafe { either(_mm512_movepi8_mask(index), of_128(&plane[..128], index), of_128(&plane[128..], index)) }
-}
-
-/// # Safety
-/// As [`of`].
-#[inline(always)]
-unsafe fn of_512(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe { either(above[0], of_256(&plane[..256], index), of_256(&plane[256..], index)) }
-}
-
-/// # Safety
-/// As [`of`].
-#[inline(always)]
-unsafe fn of_1024(plane: &'static [u8], index: __m512i, above: &[u64]) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe { either(above[1], of_512(&plane[..512], index, above), of_512(&plane[512..], index, above)) }
+    unsafe {
+        let first = _mm512_permutexvar_epi8(index, load512(table.as_ptr()));
+        _mm512_mask_permutexvar_epi8(first, second, index, load512(table.as_ptr().add(64)))
+    }
 }
 
 /// The bytes of `b` where the mask is set and of `a` where it is not.
@@ -81,18 +151,37 @@ unsafe fn either(mask: u64, a: __m512i, b: __m512i) -> __m512i {
     unsafe { _mm512_mask_blend_epi8(mask, a, b) }
 }
 
-/// The bytes of 64 entries in runs, by the lower eight bits of their indices and the ones above.
+/// The bytes of 64 entries, gathered from memory, sixteen at once. An index is a byte of `index` and above it one of `upper`.
 ///
 /// # Safety
-/// As [`super::Permuted`].
+/// As [`super::Permuted`]; the table has the entries.
 #[inline(always)]
-pub(super) unsafe fn of_runs(runs: &'static Runs, index: __m512i, upper: __m512i) -> __m512i {
+pub(super) unsafe fn gather<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i, upper: __m512i) -> [__m512i; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        let low = _mm512_set1_epi8(15);
-        let sixteen = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<4>(index), _mm512_slli_epi16::<4>(upper));
-        let from = of_128(&runs.from, sixteen);
-        let behind = _mm512_cmpge_epu8_mask(_mm512_and_si512(index, low), from);
-        either(behind, of_128(&runs.first, sixteen), of_128(&runs.second, sixteen))
+        let lower = _mm512_set1_epi16(0xff);
+        // of entries 0 and 2 of every four, of 1 and 3
+        let even = _mm512_ternarylogic_epi32::<0xca>(lower, index, _mm512_slli_epi16::<8>(upper));
+        let odd = _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(index), upper);
+        let (even, odd) = (gather_pairs(words, even), gather_pairs(words, odd));
+        [
+            _mm512_ternarylogic_epi32::<0xca>(lower, even, _mm512_slli_epi16::<8>(odd)),
+            _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(even), odd),
+        ]
+    }
+}
+
+/// The entries of pairs of 16-bit indices.
+///
+/// # Safety
+/// As [`gather`].
+#[inline(always)]
+unsafe fn gather_pairs<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i) -> __m512i {
+    // SAFETY: the caller's promise; behind the last entry there is one more.
+    unsafe {
+        let at = words.words.as_ptr().cast();
+        let first = _mm512_i32gather_epi32::<2>(_mm512_and_si512(index, _mm512_set1_epi32(0xffff)), at);
+        let second = _mm512_i32gather_epi32::<2>(_mm512_srli_epi32::<16>(index), at);
+        _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_slli_epi32::<16>(second))
     }
 }

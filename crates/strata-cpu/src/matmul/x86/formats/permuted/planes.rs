@@ -19,6 +19,13 @@ pub(super) struct Planes<const ENTRIES: usize> {
 #[repr(C, align(64))]
 pub(in super::super::super) struct Values(pub [u8; 64]);
 
+/// The bytes of all entries in words, and one word more.
+#[repr(C, align(64))]
+pub(super) struct Words<const ENTRIES: usize> {
+    pub words: [[u8; 2]; ENTRIES],
+    more: [u8; 2],
+}
+
 /// Bytes of 2,048 entries of which sixteen that follow each other never have more than two values.
 #[repr(C, align(64))]
 pub(super) struct Runs {
@@ -28,10 +35,22 @@ pub(super) struct Runs {
     pub from: [u8; 128],
 }
 
+/// Bytes of 1,024 entries that ascend by them: their values are numbered, and from entry to entry the number stays or goes up by one.
+#[repr(C, align(64))]
+pub(super) struct Steps {
+    /// Of each eight entries the number of the first one, and as bits at which of the others it goes up.
+    pub numbers: [u8; 128],
+    pub steps: [u8; 128],
+    pub values: [u8; 128],
+}
+
 pub(super) static IQ1_PLANES: Planes<2048> = planes(&IQ1_GRID);
+pub(super) static IQ1_WORDS: Words<2048> = words(&IQ1_PLANES);
 /// The entries of IQ1 ascend by the second half of their codes.
 pub(super) static IQ1_RUNS: Runs = runs(&IQ1_PLANES.high);
 pub(super) static IQ2_S_PLANES: Planes<1024> = planes(&IQ2_S_GRID);
+/// The entries of IQ2_S ascend by the second half of their codes too.
+pub(super) static IQ2_S_STEPS: Steps = steps(&IQ2_S_PLANES.high);
 pub(super) static IQ2_XXS_PLANES: Planes<256> = planes(&IQ2_XXS_GRID);
 pub(super) static IQ2_XS_PLANES: Planes<512> = planes(&IQ2_XS_GRID);
 pub(super) static IQ3_XXS_PLANES: Planes<256> = planes(&IQ3_XXS_GRID);
@@ -81,6 +100,16 @@ const fn planes<const N: usize, const ENTRIES: usize>(grid: &[[i8; N]; ENTRIES])
     planes
 }
 
+const fn words<const ENTRIES: usize>(planes: &Planes<ENTRIES>) -> Words<ENTRIES> {
+    let mut words = Words { words: [[0; 2]; ENTRIES], more: [0; 2] };
+    let mut i = 0;
+    while i < ENTRIES {
+        words.words[i] = [planes.low[i], planes.high[i]];
+        i += 1;
+    }
+    words
+}
+
 const fn runs(plane: &[u8; 2048]) -> Runs {
     let mut runs = Runs { first: [0; 128], second: [0; 128], from: [16; 128] };
     let mut i = 0;
@@ -97,6 +126,26 @@ const fn runs(plane: &[u8; 2048]) -> Runs {
         i += 1;
     }
     runs
+}
+
+const fn steps(plane: &[u8; 1024]) -> Steps {
+    let mut steps = Steps { numbers: [0; 128], steps: [0; 128], values: [0; 128] };
+    let (mut number, mut i) = (0, 0);
+    steps.values[0] = plane[0];
+    while i < 1024 {
+        let up = i > 0 && plane[i] != plane[i - 1];
+        if up {
+            number += 1;
+            steps.values[number] = plane[i];
+        }
+        if i % 8 == 0 {
+            steps.numbers[i / 8] = number as u8;
+        } else if up {
+            steps.steps[i / 8] |= 1 << (i % 8);
+        }
+        i += 1;
+    }
+    steps
 }
 
 /// The values by indices that have a rank at bit `rank` and at bit `sign` whether the code is negative, or of one of IQ1 that it is
