@@ -24,10 +24,9 @@ use unpack::Unpack;
 pub(crate) use formats::tables::look_up;
 pub(super) use quantize::fill_avx2;
 
-/// Tiles of up to this many activation rows are multiplied row by row: of formats of 32 or 64 values, of those of 256, and of
-/// codebooks with VBMI. What is behind the numbers is in docs/BENCHMARKS.md.
-const FEW_NARROW: usize = 8;
-const FEW_WIDE: usize = 8;
+/// Tiles of up to this many activation rows are multiplied row by row, and those of codebooks with VBMI. Of formats of 256 values six
+/// rows and more are up to a third faster in [`gemm`] when weights are in a cache, but a tenth slower when they come from memory.
+const FEW: usize = 8;
 const FEW_PERMUTED: usize = 12;
 
 /// The kernel of a format at a level; none for formats and levels that have no vector form.
@@ -73,44 +72,32 @@ fn of<F: Unpack>(simd: Simd) -> Kernel {
 
 /// The kernel of a codebook format.
 fn codebook<F: Permuted>(simd: Simd) -> Kernel {
-    match simd {
-        Simd::Avx512Vbmi if F::GATHERS && fast_gathers() => vbmi::<F, true>,
-        Simd::Avx512Vbmi => vbmi::<F, false>,
-        _ => of::<F>(simd),
-    }
-}
-
-/// Whether the CPU gathers about as fast as it loads. Those of AMD take some times as long.
-fn fast_gathers() -> bool {
-    let vendor = std::arch::x86_64::__cpuid(0);
-    [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
+    if simd == Simd::Avx512Vbmi { vbmi::<F> } else { of::<F>(simd) }
 }
 
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: the level is AVX2 or more; the rest is the promise of whoever calls a kernel, here and below.
-    unsafe { if few::<F>(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx2::<F>() }) } }
+    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx2::<F>() }) } }
 }
 
 unsafe fn avx512<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if few::<F>(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx512::<F>() }) } }
+    unsafe { if few(w, tile) { rows_avx2::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::avx512::<F>() }) } }
 }
 
 unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if few::<F>(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
+    unsafe { if few(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
 }
 
-unsafe fn vbmi<F: Permuted, const GATHER: bool>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe {
-        if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F, GATHER>(w, tile) } else { vnni::<F>(w, tile) }
-    }
+    unsafe { if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
 }
 
 /// Whether rows are multiplied one by one.
-fn few<F: Unpack>(w: &Matrix, tile: &Tile<'_>) -> bool {
-    tile.items.len() <= if F::LEN == 256 { FEW_WIDE } else { FEW_NARROW } || w.rows < unpack::ROWS
+fn few(w: &Matrix, tile: &Tile<'_>) -> bool {
+    tile.items.len() <= FEW || w.rows < unpack::ROWS
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -126,7 +113,7 @@ unsafe fn rows_vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bitalg,gfni,avx2,fma,f16c")]
-unsafe fn rows_vbmi<F: Permuted, const GATHER: bool>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn rows_vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { rows::permuted::run::<F, GATHER>(w, tile) }
+    unsafe { rows::permuted::run::<F>(w, tile) }
 }

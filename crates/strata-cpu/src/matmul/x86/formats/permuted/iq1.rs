@@ -2,8 +2,8 @@
 
 use super::Permuted;
 use super::bits::*;
-use super::look_up::{Index, gather};
-use super::planes::{IQ1_PLANES, IQ1_RUNS, IQ1_VALUES, IQ1_WORDS, Values};
+use super::look_up::Index;
+use super::planes::{IQ1_PLANES, IQ1_RUNS, IQ1_VALUES, Values};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ1_M, IQ1_S};
 
@@ -12,12 +12,9 @@ use strata_quant::formats::{IQ1_M, IQ1_S};
 /// # Safety
 /// As [`Permuted`].
 #[inline(always)]
-unsafe fn ranks<const GATHER: bool>(index: __m512i, upper: __m512i) -> [__m512i; 2] {
+unsafe fn ranks(index: __m512i, upper: __m512i) -> [__m512i; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        if GATHER {
-            return gather(&IQ1_WORDS, index, _mm512_and_si512(upper, _mm512_set1_epi8(7)));
-        }
         let above = [bits::<1>(upper), bits::<2>(upper), bits::<4>(upper)];
         let index = Index::new(index, above);
         [index.of_plane(&IQ1_PLANES.low), index.of_runs(&IQ1_RUNS, upper)]
@@ -26,7 +23,6 @@ unsafe fn ranks<const GATHER: bool>(index: __m512i, upper: __m512i) -> [__m512i;
 
 impl Permuted for IQ1_S {
     const EACH: usize = 8;
-    const GATHERS: bool = true;
     const SIGNS: &'static [i64] = &eight_signs([1 << 7; 8]);
 
     #[inline(always)]
@@ -35,11 +31,11 @@ impl Permuted for IQ1_S {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let words = _mm512_cvtepu32_epi64(words_of_each(a.add(34), b.add(34)));
-            let [low, high] = ranks::<GATHER>(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
+            let [low, high] = ranks(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
             [low, high, _mm512_multishift_epi64_epi8(TOPS.get(), words)]
         }
     }
@@ -56,7 +52,6 @@ impl Permuted for IQ1_S {
 
 impl Permuted for IQ1_M {
     const EACH: usize = 8;
-    const GATHERS: bool = true;
     const SIGNS: &'static [i64] = &eight_signs([1 << 3; 8]);
 
     #[inline(always)]
@@ -65,12 +60,12 @@ impl Permuted for IQ1_M {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let nibbles = _mm512_cvtepu32_epi64(words_of_each(a.add(32), b.add(32)));
             let nibbles = _mm512_multishift_epi64_epi8(NIBBLES.get(), nibbles);
-            let [low, high] = ranks::<GATHER>(joined(a, b), nibbles);
+            let [low, high] = ranks(joined(a, b), nibbles);
             [low, high, nibbles]
         }
     }

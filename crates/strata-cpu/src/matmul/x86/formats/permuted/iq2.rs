@@ -18,7 +18,7 @@ impl Permuted for IQ2_XXS {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let index = _mm512_permutex2var_epi32(load512(a.add(2)), EVEN_LANES.get(), load512(b.add(2)));
@@ -54,7 +54,7 @@ impl Permuted for IQ2_XS {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             // the lower bytes of 32 words and then the upper ones, of which the lowest bit is the index's ninth
@@ -84,7 +84,7 @@ impl Permuted for IQ2_S {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));

@@ -28,7 +28,7 @@ impl Permuted for IQ3_XXS {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let [low, high] = Index::new(load512(a.add(2)), []).of_planes(&IQ3_XXS_PLANES);
@@ -55,7 +55,7 @@ impl Permuted for IQ3_S {
     }
 
     #[inline(always)]
-    unsafe fn entries<const GATHER: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let [low, high] = Index::new(load512(a.add(2)), [long(a.add(66))]).of_planes(&IQ3_S_PLANES);

@@ -1,9 +1,9 @@
-//! 64 entries of a codebook at once, permuted from registers or gathered from memory. Bytes come 64 at a time, each from one register, and those that do not
+//! 64 entries of a codebook at once, permuted from registers. Bytes come 64 at a time, each from one register, and those that do not
 //! belong into a lane are written over: permutations of two registers take three steps on some CPUs, and blends one more.
 
 use super::super::super::unpack::load512;
 use super::bits::{EIGHTHS, UP_TO};
-use super::planes::{Planes, Runs, Steps, Words};
+use super::planes::{Planes, Runs, Steps};
 use std::arch::x86_64::*;
 
 /// The lower eight bits of 64 indices, and as masks what chooses the register.
@@ -149,39 +149,4 @@ unsafe fn of_128(table: &'static [u8; 128], index: __m512i, second: u64) -> __m5
 unsafe fn either(mask: u64, a: __m512i, b: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { _mm512_mask_blend_epi8(mask, a, b) }
-}
-
-/// The bytes of 64 entries, gathered from memory, sixteen at once. An index is a byte of `index` and above it one of `upper`.
-///
-/// # Safety
-/// As [`super::Permuted`]; the table has the entries.
-#[inline(always)]
-pub(super) unsafe fn gather<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i, upper: __m512i) -> [__m512i; 2] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let lower = _mm512_set1_epi16(0xff);
-        // of entries 0 and 2 of every four, of 1 and 3
-        let even = _mm512_ternarylogic_epi32::<0xca>(lower, index, _mm512_slli_epi16::<8>(upper));
-        let odd = _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(index), upper);
-        let (even, odd) = (gather_pairs(words, even), gather_pairs(words, odd));
-        [
-            _mm512_ternarylogic_epi32::<0xca>(lower, even, _mm512_slli_epi16::<8>(odd)),
-            _mm512_ternarylogic_epi32::<0xca>(lower, _mm512_srli_epi16::<8>(even), odd),
-        ]
-    }
-}
-
-/// The entries of pairs of 16-bit indices.
-///
-/// # Safety
-/// As [`gather`].
-#[inline(always)]
-unsafe fn gather_pairs<const ENTRIES: usize>(words: &'static Words<ENTRIES>, index: __m512i) -> __m512i {
-    // SAFETY: the caller's promise; behind the last entry there is one more.
-    unsafe {
-        let at = words.words.as_ptr().cast();
-        let first = _mm512_i32gather_epi32::<2>(_mm512_and_si512(index, _mm512_set1_epi32(0xffff)), at);
-        let second = _mm512_i32gather_epi32::<2>(_mm512_srli_epi32::<16>(index), at);
-        _mm512_mask_blend_epi16(0xaaaa_aaaa, first, _mm512_slli_epi32::<16>(second))
-    }
 }

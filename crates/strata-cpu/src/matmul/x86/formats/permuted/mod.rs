@@ -28,16 +28,11 @@ pub(in super::super) trait Permuted: Unpack {
     /// What the codes of an index are.
     fn values() -> [&'static Values; 2];
 
-    /// Whether the codebook is so large that every other time gathering its entries is better than permuting them, on a CPU that
-    /// gathers fast: what is waited for then is memory, and registers the other times, and both go on side by side.
-    const GATHERS: bool = false;
-
-    /// Ranks of the first and of the second half of the codes of 64 entries, and a byte of signs for each, with gathers if
-    /// `GATHER`. Block `b` follows `a`.
+    /// Ranks of the first and of the second half of the codes of 64 entries, and a byte of signs for each. Block `b` follows `a`.
     ///
     /// # Safety
     /// As the trait says.
-    unsafe fn entries<const GATHER: bool>(a: *const u8, b: *const u8) -> [__m512i; 3];
+    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3];
 
     /// The sub-scales: of 32 values one for each 32-bit lane, which belongs to four entries; of 16 one for each 16-bit lane.
     ///

@@ -19,13 +19,6 @@ pub(super) struct Planes<const ENTRIES: usize> {
 #[repr(C, align(64))]
 pub(in super::super::super) struct Values(pub [u8; 64]);
 
-/// The bytes of all entries in words, and one word more.
-#[repr(C, align(64))]
-pub(super) struct Words<const ENTRIES: usize> {
-    pub words: [[u8; 2]; ENTRIES],
-    more: [u8; 2],
-}
-
 /// Bytes of 2,048 entries of which sixteen that follow each other never have more than two values.
 #[repr(C, align(64))]
 pub(super) struct Runs {
@@ -45,7 +38,6 @@ pub(super) struct Steps {
 }
 
 pub(super) static IQ1_PLANES: Planes<2048> = planes(&IQ1_GRID);
-pub(super) static IQ1_WORDS: Words<2048> = words(&IQ1_PLANES);
 /// The entries of IQ1 ascend by the second half of their codes.
 pub(super) static IQ1_RUNS: Runs = runs(&IQ1_PLANES.high);
 pub(super) static IQ2_S_PLANES: Planes<1024> = planes(&IQ2_S_GRID);
@@ -98,16 +90,6 @@ const fn planes<const N: usize, const ENTRIES: usize>(grid: &[[i8; N]; ENTRIES])
         i += 1;
     }
     planes
-}
-
-const fn words<const ENTRIES: usize>(planes: &Planes<ENTRIES>) -> Words<ENTRIES> {
-    let mut words = Words { words: [[0; 2]; ENTRIES], more: [0; 2] };
-    let mut i = 0;
-    while i < ENTRIES {
-        words.words[i] = [planes.low[i], planes.high[i]];
-        i += 1;
-    }
-    words
 }
 
 const fn runs(plane: &[u8; 2048]) -> Runs {

@@ -1,9 +1,7 @@
 //! The planes, runs and values against the codebooks they are made of, without vectors.
 
-use super::Permuted;
 use super::planes::*;
-use crate::simd::Simd;
-use strata_quant::formats::{IQ1_GRID, IQ1_M, IQ1_S, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
+use strata_quant::formats::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, IQ3_XXS_GRID};
 
 /// How many codes of `grid` do not come back from the two bytes of their entry, with the signs clear or set. `signed` is what a code
 /// is then.
@@ -80,34 +78,4 @@ fn one_wrong_entry_or_value_is_seen() {
     values.0[9] += 1;
     assert!(wrong(&IQ3_S_GRID, of_planes(&IQ3_S_PLANES), [&values; 2], negated) > 0);
     assert!(wrong(&IQ1_GRID, of_iq1, [&IQ1_VALUES[1], &IQ1_VALUES[0]], moved) > 0);
-}
-
-/// Entries of random blocks of one format, gathered and not.
-///
-/// # Safety
-/// As [`Permuted`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bitalg,gfni,avx2")]
-unsafe fn both<F: Permuted>(blocks: &[u8]) -> [[[u8; 64]; 3]; 2] {
-    let (a, b) = (blocks.as_ptr(), blocks[size_of::<F::Bytes>()..].as_ptr());
-    // SAFETY: the caller's promise; registers of 64 bytes.
-    unsafe { std::mem::transmute([F::entries::<false>(a, b), F::entries::<true>(a, b)]) }
-}
-
-#[test]
-fn what_is_gathered_is_what_is_permuted() {
-    if !Simd::available().contains(&Simd::Avx512Vbmi) {
-        return;
-    }
-    let mut state = 1u64;
-    for _ in 0..500 {
-        let mut blocks = [0u8; 256];
-        for byte in &mut blocks {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            *byte = (state >> 56) as u8;
-        }
-        // SAFETY: the CPU has the level; two blocks and more.
-        for [permuted, gathered] in unsafe { [both::<IQ1_S>(&blocks), both::<IQ1_M>(&blocks)] } {
-            assert_eq!(permuted, gathered);
-        }
-    }
 }
