@@ -179,8 +179,7 @@ unsafe fn eights<F: Permuted, const T: usize>(a: *const u8, b: *const u8, acts: 
     unsafe {
         let [low, high, signs] = F::entries(a, b);
         let scale = F::scales(a, b);
-        let values = F::values();
-        let values = [load512(values[0].0.as_ptr()), load512(values[1].0.as_ptr())];
+        let values = [load512(F::VALUES[0].0.as_ptr()), load512(F::VALUES[1].0.as_ptr())];
         // UP times a sub-scale is below 2^11
         let up = _mm512_slli_epi16::<{ UP.ilog2() }>(scale);
         let mut sums = [[_mm512_setzero_si512(); 2]; T];
@@ -247,7 +246,7 @@ unsafe fn fours<F: Permuted, const T: usize>(a: *const u8, acts: &[*const Turned
     unsafe {
         let [low, high, signs] = F::entries(a, a);
         let scale = F::scales(a, a);
-        let values = load512(F::values()[0].0.as_ptr());
+        let values = load512(F::VALUES[0].0.as_ptr());
         let mut sums = [low; T];
         for t in 0..T {
             sums[t] = load512((&raw const (*acts[t]).rest).cast());

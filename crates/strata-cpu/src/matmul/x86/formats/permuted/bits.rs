@@ -48,16 +48,6 @@ pub(super) const EVEN: i64 = matrix(even(0));
 pub(super) struct Bytes([u8; 64]);
 
 impl Bytes {
-    /// In each quarter 1, 3, 7, ...
-    const fn up_to(mut self) -> Self {
-        let mut i = 0;
-        while i < 64 {
-            self.0[i] = if i % 16 < 8 { ((2u32 << (i % 8)) - 1) as u8 } else { 0 };
-            i += 1;
-        }
-        self
-    }
-
     /// # Safety
     /// AVX-512 F.
     #[inline(always)]
@@ -94,10 +84,6 @@ pub(super) static TOPS: Bytes = bytes!(i => i % 8 / 4 * 16 + 8);
 pub(super) static LANE_NIBBLES: Bytes = bytes!(i => i / 2 * 4 + 63);
 pub(super) static PAIR_NIBBLES: Bytes = bytes!(i => i / 8 * 4 + 63);
 pub(super) static LANE_THREES: Bytes = bytes!(i => i / 2 % 4 * 3 + i / 8 % 4 * 16 + 63);
-
-/// The place of an entry among eight, and the places up to each as bits.
-pub(super) static EIGHTHS: Bytes = bytes!(_i => 7);
-pub(super) static UP_TO: Bytes = Bytes([0; 64]).up_to();
 
 /// For permutations of bytes: the even ones, then the odd ones.
 pub(super) static EVEN_ODD: Bytes = bytes!(i => i % 32 * 2 + i / 32);

@@ -24,11 +24,7 @@ unsafe fn ranks(index: __m512i, upper: __m512i) -> [__m512i; 2] {
 impl Permuted for IQ1_S {
     const EACH: usize = 8;
     const SIGNS: &'static [i64] = &eight_signs([1 << 7; 8]);
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ1_VALUES[0], &IQ1_VALUES[1]]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ1_VALUES[0], &IQ1_VALUES[1]];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
@@ -53,11 +49,7 @@ impl Permuted for IQ1_S {
 impl Permuted for IQ1_M {
     const EACH: usize = 8;
     const SIGNS: &'static [i64] = &eight_signs([1 << 3; 8]);
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ1_VALUES[0], &IQ1_VALUES[1]]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ1_VALUES[0], &IQ1_VALUES[1]];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {

@@ -11,11 +11,7 @@ use strata_quant::formats::{IQ2_S, IQ2_XS, IQ2_XXS};
 impl Permuted for IQ2_XXS {
     const EACH: usize = 8;
     const SIGNS: &'static [i64] = &eight_signs(even(0));
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ2_VALUES[0], &IQ2_VALUES[1]]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
@@ -47,11 +43,7 @@ unsafe fn second_words(a: *const u8, b: *const u8) -> __m512i {
 impl Permuted for IQ2_XS {
     const EACH: usize = 8;
     const SIGNS: &'static [i64] = &eight_signs(even(1));
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ2_VALUES[0], &IQ2_VALUES[1]]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
@@ -77,11 +69,7 @@ impl Permuted for IQ2_XS {
 impl Permuted for IQ2_S {
     const EACH: usize = 8;
     const SIGNS: &'static [i64] = &eight_signs([1, 2, 4, 8, 16, 32, 64, 128]);
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ2_VALUES[0], &IQ2_VALUES[1]]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {

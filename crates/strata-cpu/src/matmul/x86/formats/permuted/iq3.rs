@@ -21,11 +21,7 @@ unsafe fn words_twice(at: *const u8) -> __m512i {
 impl Permuted for IQ3_XXS {
     const EACH: usize = 4;
     const SIGNS: &'static [i64] = &FOUR_SIGNS;
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ3_XXS_VALUES; 2]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ3_XXS_VALUES; 2];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
@@ -48,11 +44,7 @@ impl Permuted for IQ3_XXS {
 impl Permuted for IQ3_S {
     const EACH: usize = 4;
     const SIGNS: &'static [i64] = &FOUR_SIGNS;
-
-    #[inline(always)]
-    fn values() -> [&'static Values; 2] {
-        [&IQ3_S_VALUES; 2]
-    }
+    const VALUES: [&'static Values; 2] = [&IQ3_S_VALUES; 2];
 
     #[inline(always)]
     unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {

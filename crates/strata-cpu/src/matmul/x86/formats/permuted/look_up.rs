@@ -2,7 +2,7 @@
 //! belong into a lane are written over: permutations of two registers take three steps on some CPUs, and blends one more.
 
 use super::super::super::unpack::load512;
-use super::bits::{EIGHTHS, UP_TO};
+use super::bits::bits;
 use super::planes::{Planes, Runs, Steps};
 use std::arch::x86_64::*;
 
@@ -22,7 +22,7 @@ impl<const ABOVE: usize> Index<ABOVE> {
     #[inline(always)]
     pub unsafe fn new(low: __m512i, above: [u64; ABOVE]) -> Self {
         // SAFETY: the caller's promise.
-        let (seventh, eighth) = unsafe { (seventh(low), _mm512_movepi8_mask(low)) };
+        let (seventh, eighth) = unsafe { (bits::<64>(low), _mm512_movepi8_mask(low)) };
         Index { low, quarters: [seventh, eighth & !seventh, eighth & seventh], above }
     }
 
@@ -92,7 +92,7 @@ impl<const ABOVE: usize> Index<ABOVE> {
         unsafe {
             let low = _mm512_set1_epi8(15);
             let sixteen = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<4>(self.low), _mm512_slli_epi16::<4>(upper));
-            let second = seventh(sixteen);
+            let second = bits::<64>(sixteen);
             let from = of_128(&runs.from, sixteen, second);
             let behind = _mm512_cmpge_epu8_mask(_mm512_and_si512(self.low, low), from);
             either(behind, of_128(&runs.first, sixteen, second), of_128(&runs.second, sixteen, second))
@@ -109,23 +109,15 @@ impl<const ABOVE: usize> Index<ABOVE> {
         unsafe {
             let low = _mm512_set1_epi8(31);
             let eight = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<3>(self.low), _mm512_slli_epi16::<5>(upper));
-            let second = seventh(eight);
-            let up_to = _mm512_shuffle_epi8(UP_TO.get(), _mm512_and_si512(self.low, EIGHTHS.get()));
+            let second = bits::<64>(eight);
+            // of the place among eight: the places up to it as bits
+            let up_to = _mm512_set1_epi64(0xff7f_3f1f_0f07_0301_u64 as i64);
+            let up_to = _mm512_shuffle_epi8(up_to, _mm512_and_si512(self.low, _mm512_set1_epi8(7)));
             let taken = _mm512_popcnt_epi8(_mm512_and_si512(of_128(&steps.steps, eight, second), up_to));
             let number = _mm512_add_epi8(of_128(&steps.numbers, eight, second), taken);
-            of_128(&steps.values, number, seventh(number))
+            of_128(&steps.values, number, bits::<64>(number))
         }
     }
-}
-
-/// The seventh bits.
-///
-/// # Safety
-/// AVX-512 BW.
-#[inline(always)]
-unsafe fn seventh(index: __m512i) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe { _mm512_test_epi8_mask(index, _mm512_set1_epi8(64)) }
 }
 
 /// One of 128 bytes by the lower seven bits of each index, of which a mask has the seventh.

@@ -26,7 +26,7 @@ pub(in super::super) trait Permuted: Unpack {
     const SIGNS: &'static [i64];
 
     /// What the codes of an index are.
-    fn values() -> [&'static Values; 2];
+    const VALUES: [&'static Values; 2];
 
     /// Ranks of the first and of the second half of the codes of 64 entries, and a byte of signs for each. Block `b` follows `a`.
     ///
