@@ -28,7 +28,7 @@ pub use batch::Batch;
 pub use checkpoint::Checkpoint;
 pub use engine::Engine;
 pub use error::EngineError;
-pub use options::EngineOptions;
+pub use options::{Clock, EngineOptions};
 pub use request::{Constraint, Generate, Kind, Mark, Reason, Refused, Request, Sink, Update, Usage};
 pub use runner::{Facts, Histogram, RequestId, Runner, RunnerOptions, SessionError, SlotStatus, Status};
 pub use score::{PairRow, score_pair};

@@ -1,8 +1,13 @@
 //! What an engine is made for.
 
 use crate::sampler::ExpInPlace;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use strata_ops::math;
 use strata_ops::qsa::kv::KvKind;
+
+/// The time since a fixed moment; it never goes back.
+pub type Clock = fn() -> Duration;
 
 /// Sizes and choices of an engine, fixed when it is made.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +29,8 @@ pub struct EngineOptions {
     pub score_rows: usize,
     /// An exponential with the bits of [`math::exp`], for the sampler: a device's own is faster.
     pub exp: ExpInPlace,
+    /// What steps are measured by for [`spec_auto`](Self::spec_auto).
+    pub clock: Clock,
 }
 
 impl Default for EngineOptions {
@@ -38,8 +45,15 @@ impl Default for EngineOptions {
             mtp_dense: false,
             score_rows: 1,
             exp: |x| x.iter_mut().for_each(|v| *v = math::exp(*v)),
+            clock: monotonic,
         }
     }
+}
+
+/// The system's clock, since it was first asked.
+fn monotonic() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed()
 }
 
 /// Most tokens drafted at a time: a rollback must stay within the index keys that a cache keeps.

@@ -6,7 +6,6 @@ use crate::sampler::Origin;
 use crate::slot::{Slot, Token};
 use crate::speculate::Drafter;
 use std::ops::Range;
-use std::time::Instant;
 use strata_model::{ForwardError, Limits, Segment};
 use strata_ops::backend::Backend;
 
@@ -100,14 +99,14 @@ impl<B: Backend> Batch<B> {
     }
 
     fn try_step(&mut self, work: &[Work], stop: &dyn Fn(usize, u32) -> bool, out: &mut Vec<Event>) -> Result<(), EngineError> {
-        let start = Instant::now();
+        let start = (self.options.clock)();
         self.plan(work);
         // times say what a draft is worth only where nothing else is in the pass
         let alone = self.lists.tasks.len() == 1 && self.lists.tasks[0].kind != Kind::Prompt;
         let drafts = self.drafter.is_some() && self.length.as_mut().is_none_or(|l| alone && l.begin());
         self.draft(drafts, alone, out)?;
         self.tell_constraints(out);
-        let drafting = start.elapsed();
+        let drafted = (self.options.clock)();
         self.pass(out)?;
         self.read_logits(out)?;
         self.read_means(out)?;
@@ -117,11 +116,12 @@ impl<B: Backend> Batch<B> {
         }
         self.follow(out)?;
         if let (true, Some(l), Some(d)) = (alone && out.len() > first, &mut self.length, &self.drafter) {
+            let end = (self.options.clock)();
             if drafts {
                 let (made, promised) = d.last(self.lists.tasks[0].slot);
-                l.draft_step(made, drafting, self.lists.tasks[0].rows.len(), start.elapsed() - drafting, out.len() - first, promised);
+                l.draft_step(made, drafted - start, self.lists.tasks[0].rows.len(), end - drafted, out.len() - first, promised);
             } else {
-                l.plain_step(start.elapsed());
+                l.plain_step(end - start);
             }
         }
         Ok(())

@@ -284,6 +284,7 @@ impl Loaded {
             mtp_dense: s.mtp_dense,
             exp: exp_in_place(s.simd),
             score_rows: space.score_rows,
+            ..EngineOptions::default()
         }
     }
 }
