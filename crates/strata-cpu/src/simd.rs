@@ -63,6 +63,17 @@ impl Simd {
     }
 }
 
+/// Whether VBMI permutes two registers of bytes as quickly as one: AMD's CPUs do, Intel's take three steps.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn permutes_two() -> bool {
+    static AMD: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *AMD.get_or_init(|| {
+        let leaf = std::arch::x86_64::__cpuid(0);
+        // "AuthenticAMD"
+        [leaf.ebx, leaf.edx, leaf.ecx] == [*b"Auth", *b"enti", *b"cAMD"].map(u32::from_le_bytes)
+    })
+}
+
 /// Compiles one `#[inline(always)]` body once for each level and defines `pick(level)` to choose among them.
 ///
 /// ```ignore

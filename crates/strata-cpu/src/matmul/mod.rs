@@ -89,7 +89,7 @@ impl Matrix {
 /// The kernel of a format at a level.
 fn pick(dtype: DType, simd: Simd) -> Kernel {
     #[cfg(target_arch = "x86_64")]
-    if let Some(kernel) = x86::pick(dtype, simd) {
+    if let Some(kernel) = x86::pick(dtype, simd, crate::simd::permutes_two()) {
         return kernel;
     }
     let _ = (dtype, simd);

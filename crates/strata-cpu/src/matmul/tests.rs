@@ -34,6 +34,31 @@ fn every_level_gives_the_bits_of_the_definition() {
     assert_eq!(levels, Simd::available().len() * DType::all().count());
 }
 
+/// Codebooks are permuted in one of two ways, by the maker of the CPU: here both, whatever the CPU is.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn both_ways_to_permute_give_the_bits_of_the_definition() {
+    if Simd::best() < Simd::Avx512Vbmi {
+        return println!("this CPU does not permute bytes: not tested");
+    }
+    let mut rng = Rng::new(9);
+    let books = [DType::IQ1_S, DType::IQ1_M, DType::IQ2_XXS, DType::IQ2_XS, DType::IQ2_S, DType::IQ3_XXS, DType::IQ3_S];
+    for (dtype, (rows, cols, n)) in books.into_iter().flat_map(|d| [(d, (40, 512, 1)), (d, (11, 1280, 3)), (d, (5, 256, 12))]) {
+        for kind in KINDS {
+            let bytes = weights(&mut rng, dtype, rows, cols, kind);
+            let acts = prepared(Simd::best(), &activations(&mut rng, n, cols, kind), n, cols, dtype);
+            let expected = reference(dtype, &bytes, rows, &acts, n);
+            for two in [false, true] {
+                let mut w = Matrix::new(dtype, rows, cols, Bytes::from(bytes.clone()), Simd::best()).unwrap();
+                w.kernel = x86::pick(dtype, Simd::best(), two).unwrap();
+                let mut out = vec![f32::NAN; n * rows];
+                matmul(&Pool::new(1), &w, &acts, n, &mut out);
+                assert_same(&out, &expected, format_args!("{dtype} {rows}x{cols}, {n} rows, {kind:?}, two {two}"));
+            }
+        }
+    }
+}
+
 #[test]
 fn the_suite_sees_swapped_chains() {
     let mut broken = 0;

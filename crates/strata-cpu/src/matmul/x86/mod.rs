@@ -29,8 +29,9 @@ pub(super) use quantize::fill_avx2;
 const FEW: usize = 8;
 const FEW_PERMUTED: usize = 12;
 
-/// The kernel of a format at a level; none for formats and levels that have no vector form.
-pub(super) fn pick(dtype: DType, simd: Simd) -> Option<Kernel> {
+/// The kernel of a format at a level; none for formats and levels that have no vector form. `two`: codebooks
+/// are permuted from two registers at once.
+pub(super) fn pick(dtype: DType, simd: Simd, two: bool) -> Option<Kernel> {
     if simd == Simd::Scalar {
         return None;
     }
@@ -51,13 +52,13 @@ pub(super) fn pick(dtype: DType, simd: Simd) -> Option<Kernel> {
         DType::Q6_K => of::<f::Q6_K>(simd),
         DType::IQ4_NL => of::<f::IQ4_NL>(simd),
         DType::IQ4_XS => of::<f::IQ4_XS>(simd),
-        DType::IQ3_S => codebook::<f::IQ3_S>(simd),
-        DType::IQ3_XXS => codebook::<f::IQ3_XXS>(simd),
-        DType::IQ2_S => codebook::<f::IQ2_S>(simd),
-        DType::IQ2_XS => codebook::<f::IQ2_XS>(simd),
-        DType::IQ2_XXS => codebook::<f::IQ2_XXS>(simd),
-        DType::IQ1_M => codebook::<f::IQ1_M>(simd),
-        DType::IQ1_S => codebook::<f::IQ1_S>(simd),
+        DType::IQ3_S => codebook::<f::IQ3_S>(simd, two),
+        DType::IQ3_XXS => codebook::<f::IQ3_XXS>(simd, two),
+        DType::IQ2_S => codebook::<f::IQ2_S>(simd, two),
+        DType::IQ2_XS => codebook::<f::IQ2_XS>(simd, two),
+        DType::IQ2_XXS => codebook::<f::IQ2_XXS>(simd, two),
+        DType::IQ1_M => codebook::<f::IQ1_M>(simd, two),
+        DType::IQ1_S => codebook::<f::IQ1_S>(simd, two),
     })
 }
 
@@ -71,8 +72,12 @@ fn of<F: Unpack>(simd: Simd) -> Kernel {
 }
 
 /// The kernel of a codebook format.
-fn codebook<F: Permuted>(simd: Simd) -> Kernel {
-    if simd == Simd::Avx512Vbmi { vbmi::<F> } else { of::<F>(simd) }
+fn codebook<F: Permuted>(simd: Simd, two: bool) -> Kernel {
+    match simd {
+        Simd::Avx512Vbmi if two => vbmi::<F, true>,
+        Simd::Avx512Vbmi => vbmi::<F, false>,
+        _ => of::<F>(simd),
+    }
 }
 
 unsafe fn avx2<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
@@ -90,9 +95,9 @@ unsafe fn vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
     unsafe { if few(w, tile) { rows_vnni::<F>(w, tile) } else { gemm::run(w, tile, const { &Form::vnni::<F>() }) } }
 }
 
-unsafe fn vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn vbmi<F: Permuted, const TWO: bool>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F>(w, tile) } else { vnni::<F>(w, tile) } }
+    unsafe { if tile.items.len() <= FEW_PERMUTED && rows::permuted::fits(w) { rows_vbmi::<F, TWO>(w, tile) } else { vnni::<F>(w, tile) } }
 }
 
 /// Whether rows are multiplied one by one.
@@ -113,7 +118,7 @@ unsafe fn rows_vnni<F: Unpack>(w: &Matrix, tile: &Tile<'_>) {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bitalg,gfni,avx2,fma,f16c")]
-unsafe fn rows_vbmi<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+unsafe fn rows_vbmi<F: Permuted, const TWO: bool>(w: &Matrix, tile: &Tile<'_>) {
     // SAFETY: as above.
-    unsafe { rows::permuted::run::<F>(w, tile) }
+    unsafe { rows::permuted::run::<F, TWO>(w, tile) }
 }

@@ -35,7 +35,7 @@ pub(in super::super) fn fits(w: &Matrix) -> bool {
 /// AVX2, FMA, F16C, AVX-512 F, BW, DQ, VL, VNNI, VBMI, BITALG and GFNI; the matrix [`fits`]; otherwise as a
 /// [`super::super::super::kernel::Kernel`].
 #[inline(always)]
-pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
+pub(in super::super) unsafe fn run<F: Permuted, const TWO: bool>(w: &Matrix, tile: &Tile<'_>) {
     let blocks = w.cols / F::LEN;
     let mut turned = MaybeUninit::<[Turned; ITEMS * BLOCKS]>::uninit();
     let turned: *mut Turned = turned.as_mut_ptr().cast();
@@ -61,10 +61,10 @@ pub(in super::super) unsafe fn run<F: Permuted>(w: &Matrix, tile: &Tile<'_>) {
                 unsafe {
                     let turned = turned.add((i - start) * blocks);
                     match share {
-                        1 => store(tile, i, first, step, panel.permuted::<F, 1>(&Items::new::<F>(tile, i), turned)),
-                        2 => store(tile, i, first, step, panel.permuted::<F, 2>(&Items::new::<F>(tile, i), turned)),
-                        3 => store(tile, i, first, step, panel.permuted::<F, 3>(&Items::new::<F>(tile, i), turned)),
-                        _ => store(tile, i, first, step, panel.permuted::<F, 4>(&Items::new::<F>(tile, i), turned)),
+                        1 => store(tile, i, first, step, panel.permuted::<F, TWO, 1>(&Items::new::<F>(tile, i), turned)),
+                        2 => store(tile, i, first, step, panel.permuted::<F, TWO, 2>(&Items::new::<F>(tile, i), turned)),
+                        3 => store(tile, i, first, step, panel.permuted::<F, TWO, 3>(&Items::new::<F>(tile, i), turned)),
+                        _ => store(tile, i, first, step, panel.permuted::<F, TWO, 4>(&Items::new::<F>(tile, i), turned)),
                     }
                 }
                 i += share;
@@ -130,7 +130,7 @@ impl Panel<'_> {
     /// As [`run`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "items count through several arrays")]
-    unsafe fn permuted<F: Permuted, const T: usize>(&self, items: &Items<T>, turned: *const Turned) -> [__m256; T] {
+    unsafe fn permuted<F: Permuted, const TWO: bool, const T: usize>(&self, items: &Items<T>, turned: *const Turned) -> [__m256; T] {
         let scales = items.scales;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
@@ -142,9 +142,9 @@ impl Panel<'_> {
                 self.send_for_all::<F>(s);
                 for k in (0..ROWS).step_by(F::EACH / 4) {
                     let sums = if F::EACH == 8 {
-                        eights::<F, T>(blocks.of(k), blocks.of(k + 1), &acts)
+                        eights::<F, TWO, T>(blocks.of(k), blocks.of(k + 1), &acts)
                     } else {
-                        fours::<F, T>(blocks.of(k), &acts)
+                        fours::<F, TWO, T>(blocks.of(k), &acts)
                     };
                     for t in 0..T {
                         let to = (&raw mut (*isums.as_mut_ptr())[t]).cast::<__m256i>().add(k);
@@ -174,10 +174,10 @@ impl Panel<'_> {
 /// As [`Permuted`] and [`run`].
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "items count through several arrays")]
-unsafe fn eights<F: Permuted, const T: usize>(a: *const u8, b: *const u8, acts: &[*const Turned; T]) -> [__m512i; T] {
+unsafe fn eights<F: Permuted, const TWO: bool, const T: usize>(a: *const u8, b: *const u8, acts: &[*const Turned; T]) -> [__m512i; T] {
     // SAFETY: the caller's promise.
     unsafe {
-        let [low, high, signs] = F::entries(a, b);
+        let [low, high, signs] = F::entries::<TWO>(a, b);
         let scale = F::scales(a, b);
         let values = [load512(F::VALUES[0].0.as_ptr()), load512(F::VALUES[1].0.as_ptr())];
         // UP times a sub-scale is below 2^11
@@ -241,10 +241,10 @@ unsafe fn add_pairs(sum: &mut __m512i, a: __m512i, b: __m512i) {
 /// As [`Permuted`] and [`run`].
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "items count through several arrays")]
-unsafe fn fours<F: Permuted, const T: usize>(a: *const u8, acts: &[*const Turned; T]) -> [__m512i; T] {
+unsafe fn fours<F: Permuted, const TWO: bool, const T: usize>(a: *const u8, acts: &[*const Turned; T]) -> [__m512i; T] {
     // SAFETY: the caller's promise.
     unsafe {
-        let [low, high, signs] = F::entries(a, a);
+        let [low, high, signs] = F::entries::<TWO>(a, a);
         let scale = F::scales(a, a);
         let values = load512(F::VALUES[0].0.as_ptr());
         let mut sums = [low; T];

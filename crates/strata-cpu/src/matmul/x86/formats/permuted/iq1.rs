@@ -12,11 +12,11 @@ use strata_quant::formats::{IQ1_M, IQ1_S};
 /// # Safety
 /// As [`Permuted`].
 #[inline(always)]
-unsafe fn ranks(index: __m512i, upper: __m512i) -> [__m512i; 2] {
+unsafe fn ranks<const TWO: bool>(index: __m512i, upper: __m512i) -> [__m512i; 2] {
     // SAFETY: the caller's promise.
     unsafe {
         let above = [bits::<1>(upper), bits::<2>(upper), bits::<4>(upper)];
-        let index = Index::new(index, above);
+        let index = Index::<TWO, _>::new(index, above);
         [index.of_plane(&IQ1_PLANES.low), index.of_runs(&IQ1_RUNS, upper)]
     }
 }
@@ -27,11 +27,11 @@ impl Permuted for IQ1_S {
     const VALUES: [&'static Values; 2] = [&IQ1_VALUES[0], &IQ1_VALUES[1]];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let words = _mm512_cvtepu32_epi64(words_of_each(a.add(34), b.add(34)));
-            let [low, high] = ranks(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
+            let [low, high] = ranks::<TWO>(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
             [low, high, _mm512_multishift_epi64_epi8(TOPS.get(), words)]
         }
     }
@@ -52,12 +52,12 @@ impl Permuted for IQ1_M {
     const VALUES: [&'static Values; 2] = [&IQ1_VALUES[0], &IQ1_VALUES[1]];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let nibbles = _mm512_cvtepu32_epi64(words_of_each(a.add(32), b.add(32)));
             let nibbles = _mm512_multishift_epi64_epi8(NIBBLES.get(), nibbles);
-            let [low, high] = ranks(joined(a, b), nibbles);
+            let [low, high] = ranks::<TWO>(joined(a, b), nibbles);
             [low, high, nibbles]
         }
     }

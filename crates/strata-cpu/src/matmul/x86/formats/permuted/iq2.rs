@@ -14,11 +14,11 @@ impl Permuted for IQ2_XXS {
     const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
             let index = _mm512_permutex2var_epi32(load512(a.add(2)), EVEN_LANES.get(), load512(b.add(2)));
-            let [low, high] = Index::new(index, []).of_planes(&IQ2_XXS_PLANES);
+            let [low, high] = Index::<TWO, _>::new(index, []).of_planes(&IQ2_XXS_PLANES);
             [low, high, _mm512_multishift_epi64_epi8(SEVENS.get(), second_words(a, b))]
         }
     }
@@ -46,14 +46,14 @@ impl Permuted for IQ2_XS {
     const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             // the lower bytes of 32 words and then the upper ones, of which the lowest bit is the index's ninth
             let a = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(a.add(2)));
             let b = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(b.add(2)));
             let upper = _mm512_shuffle_i64x2::<0xee>(a, b);
-            let index = Index::new(_mm512_shuffle_i64x2::<0x44>(a, b), [bits::<1>(upper)]);
+            let index = Index::<TWO, _>::new(_mm512_shuffle_i64x2::<0x44>(a, b), [bits::<1>(upper)]);
             let [low, high] = index.of_planes(&IQ2_XS_PLANES);
             [low, high, upper]
         }
@@ -72,11 +72,11 @@ impl Permuted for IQ2_S {
     const VALUES: [&'static Values; 2] = [&IQ2_VALUES[0], &IQ2_VALUES[1]];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));
-            let index = Index::new(joined(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
+            let index = Index::<TWO, _>::new(joined(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
             let (low, high) = (index.of_plane(&IQ2_S_PLANES.low), index.of_steps(&IQ2_S_STEPS, pairs));
             [low, high, joined(a.add(34), b.add(34))]
         }

@@ -24,10 +24,10 @@ impl Permuted for IQ3_XXS {
     const VALUES: [&'static Values; 2] = [&IQ3_XXS_VALUES; 2];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let [low, high] = Index::new(load512(a.add(2)), []).of_planes(&IQ3_XXS_PLANES);
+            let [low, high] = Index::<TWO, _>::new(load512(a.add(2)), []).of_planes(&IQ3_XXS_PLANES);
             let sevens = _mm512_multishift_epi64_epi8(SEVENS.get(), words_twice(a.add(66)));
             let eights = _mm512_gf2p8affine_epi64_epi8::<0>(sevens, _mm512_set1_epi64(EVEN));
             [low, high, _mm512_multishift_epi64_epi8(NIBBLES.get(), eights)]
@@ -47,10 +47,10 @@ impl Permuted for IQ3_S {
     const VALUES: [&'static Values; 2] = [&IQ3_S_VALUES; 2];
 
     #[inline(always)]
-    unsafe fn entries(a: *const u8, _b: *const u8) -> [__m512i; 3] {
+    unsafe fn entries<const TWO: bool>(a: *const u8, _b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let [low, high] = Index::new(load512(a.add(2)), [long(a.add(66))]).of_planes(&IQ3_S_PLANES);
+            let [low, high] = Index::<TWO, _>::new(load512(a.add(2)), [long(a.add(66))]).of_planes(&IQ3_S_PLANES);
             [low, high, _mm512_multishift_epi64_epi8(NIBBLES.get(), words_twice(a.add(74)))]
         }
     }

@@ -1,5 +1,5 @@
-//! 64 entries of a codebook at once, permuted from registers. Bytes come 64 at a time, each from one register, and those that do not
-//! belong into a lane are written over: permutations of two registers take three steps on some CPUs, and blends one more.
+//! 64 entries of a codebook at once, permuted from registers: of two registers at a time where that is one step (`TWO`). Where it takes
+//! three, bytes come from one register at a time, and those that do not belong into a lane are written over, which saves blends too.
 
 use super::super::super::unpack::load512;
 use super::bits::bits;
@@ -8,22 +8,24 @@ use std::arch::x86_64::*;
 
 /// The lower eight bits of 64 indices, and as masks what chooses the register.
 #[derive(Clone, Copy)]
-pub(super) struct Index<const ABOVE: usize> {
+pub(super) struct Index<const TWO: bool, const ABOVE: usize> {
     low: __m512i,
     /// The second, third and fourth quarter of 256 bytes.
     quarters: [u64; 3],
+    /// The upper half of 256 bytes.
+    upper: u64,
     /// The bits above the lower eight, lowest first.
     above: [u64; ABOVE],
 }
 
-impl<const ABOVE: usize> Index<ABOVE> {
+impl<const TWO: bool, const ABOVE: usize> Index<TWO, ABOVE> {
     /// # Safety
     /// As [`super::Permuted`].
     #[inline(always)]
     pub unsafe fn new(low: __m512i, above: [u64; ABOVE]) -> Self {
         // SAFETY: the caller's promise.
         let (seventh, eighth) = unsafe { (bits::<64>(low), _mm512_movepi8_mask(low)) };
-        Index { low, quarters: [seventh, eighth & !seventh, eighth & seventh], above }
+        Index { low, quarters: [seventh, eighth & !seventh, eighth & seventh], upper: eighth, above }
     }
 
     /// The bytes of the entries in both planes.
@@ -59,6 +61,9 @@ impl<const ABOVE: usize> Index<ABOVE> {
     unsafe fn of_256(&self, plane: &'static [u8]) -> __m512i {
         // SAFETY: the caller's promise.
         unsafe {
+            if TWO {
+                return either(self.upper, of_two(plane, self.low), of_two(&plane[128..], self.low));
+            }
             let mut found = _mm512_permutexvar_epi8(self.low, load512(plane.as_ptr()));
             found = _mm512_mask_permutexvar_epi8(found, self.quarters[0], self.low, load512(plane.as_ptr().add(64)));
             found = _mm512_mask_permutexvar_epi8(found, self.quarters[1], self.low, load512(plane.as_ptr().add(128)));
@@ -92,10 +97,9 @@ impl<const ABOVE: usize> Index<ABOVE> {
         unsafe {
             let low = _mm512_set1_epi8(15);
             let sixteen = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<4>(self.low), _mm512_slli_epi16::<4>(upper));
-            let second = bits::<64>(sixteen);
-            let from = of_128(&runs.from, sixteen, second);
+            let from = of_128::<TWO>(&runs.from, sixteen);
             let behind = _mm512_cmpge_epu8_mask(_mm512_and_si512(self.low, low), from);
-            either(behind, of_128(&runs.first, sixteen, second), of_128(&runs.second, sixteen, second))
+            either(behind, of_128::<TWO>(&runs.first, sixteen), of_128::<TWO>(&runs.second, sixteen))
         }
     }
 
@@ -109,28 +113,40 @@ impl<const ABOVE: usize> Index<ABOVE> {
         unsafe {
             let low = _mm512_set1_epi8(31);
             let eight = _mm512_ternarylogic_epi32::<0xca>(low, _mm512_srli_epi16::<3>(self.low), _mm512_slli_epi16::<5>(upper));
-            let second = bits::<64>(eight);
             // of the place among eight: the places up to it as bits
             let up_to = _mm512_set1_epi64(0xff7f_3f1f_0f07_0301_u64 as i64);
             let up_to = _mm512_shuffle_epi8(up_to, _mm512_and_si512(self.low, _mm512_set1_epi8(7)));
-            let taken = _mm512_popcnt_epi8(_mm512_and_si512(of_128(&steps.steps, eight, second), up_to));
-            let number = _mm512_add_epi8(of_128(&steps.numbers, eight, second), taken);
-            of_128(&steps.values, number, bits::<64>(number))
+            let taken = _mm512_popcnt_epi8(_mm512_and_si512(of_128::<TWO>(&steps.steps, eight), up_to));
+            let number = _mm512_add_epi8(of_128::<TWO>(&steps.numbers, eight), taken);
+            of_128::<TWO>(&steps.values, number)
         }
     }
 }
 
-/// One of 128 bytes by the lower seven bits of each index, of which a mask has the seventh.
+/// One of 128 bytes by the lower seven bits of each index.
 ///
 /// # Safety
 /// As [`super::Permuted`].
 #[inline(always)]
-unsafe fn of_128(table: &'static [u8; 128], index: __m512i, second: u64) -> __m512i {
+unsafe fn of_128<const TWO: bool>(table: &'static [u8; 128], index: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe {
+        if TWO {
+            return of_two(table, index);
+        }
         let first = _mm512_permutexvar_epi8(index, load512(table.as_ptr()));
-        _mm512_mask_permutexvar_epi8(first, second, index, load512(table.as_ptr().add(64)))
+        _mm512_mask_permutexvar_epi8(first, bits::<64>(index), index, load512(table.as_ptr().add(64)))
     }
+}
+
+/// [`of_128`] with one permutation.
+///
+/// # Safety
+/// As [`super::Permuted`]; there are so many bytes.
+#[inline(always)]
+unsafe fn of_two(table: &'static [u8], index: __m512i) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_permutex2var_epi8(load512(table.as_ptr()), index, load512(table.as_ptr().add(64))) }
 }
 
 /// The bytes of `b` where the mask is set and of `a` where it is not.

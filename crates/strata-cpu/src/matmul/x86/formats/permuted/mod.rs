@@ -29,10 +29,11 @@ pub(in super::super) trait Permuted: Unpack {
     const VALUES: [&'static Values; 2];
 
     /// Ranks of the first and of the second half of the codes of 64 entries, and a byte of signs for each. Block `b` follows `a`.
+    /// `TWO` is for CPUs on which [two registers](crate::simd::permutes_two) are permuted as quickly as one.
     ///
     /// # Safety
     /// As the trait says.
-    unsafe fn entries(a: *const u8, b: *const u8) -> [__m512i; 3];
+    unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3];
 
     /// The sub-scales: of 32 values one for each 32-bit lane, which belongs to four entries; of 16 one for each 16-bit lane.
     ///
