@@ -1,6 +1,6 @@
 //! The formats of 32- and 64-wide blocks.
 
-use super::super::unpack::{Blocks, Unpack, load, load16, looked_up, mask, nibbles, twice, word};
+use super::super::unpack::{Blocks, Unpack, load, load16, looked_up, mask, nibbles, raised, twice, two_nibbles, up_128, word};
 use std::arch::x86_64::*;
 use strata_quant::formats::{FP4_VALUES, IQ4_NL, IQ4_VALUES, MXFP4, NVFP4, Q2_0, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
@@ -15,6 +15,15 @@ impl Unpack for Q8_0 {
         unsafe {
             let q = load(b.add(2));
             (_mm256_abs_epi8(q), q)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe {
+            let both = _mm512_inserti64x4(_mm512_castsi256_si512(load(a.add(2))), load(b.add(2)), 1);
+            _mm512_xor_si512(both, _mm512_set1_epi8(-128))
         }
     }
 }
@@ -32,6 +41,12 @@ impl Unpack for Q4_0 {
             (u, u)
         }
     }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { two_nibbles(a.add(2), b.add(2)) }
+    }
 }
 
 impl Unpack for Q4_1 {
@@ -47,6 +62,12 @@ impl Unpack for Q4_1 {
             (u, u)
         }
     }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { two_nibbles(a.add(4), b.add(4)) }
+    }
 }
 
 /// 32 nibbles with their fifth bits.
@@ -57,6 +78,19 @@ impl Unpack for Q4_1 {
 unsafe fn five_bits(low: *const u8, high: u32) -> __m256i {
     // SAFETY: the caller's promise.
     unsafe { _mm256_or_si256(nibbles(low), _mm256_and_si256(mask(high), _mm256_set1_epi8(16))) }
+}
+
+/// [`five_bits`] of two places.
+///
+/// # Safety
+/// AVX-512 F, BW and DQ; 16 bytes each.
+#[inline(always)]
+unsafe fn two_five_bits([a, b]: [*const u8; 2], high: [u32; 2]) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (u, high) = (two_nibbles(a, b), u64::from(high[0]) | u64::from(high[1]) << 32);
+        _mm512_mask_add_epi8(u, high, u, _mm512_set1_epi8(16))
+    }
 }
 
 impl Unpack for Q5_0 {
@@ -71,6 +105,12 @@ impl Unpack for Q5_0 {
             let u = five_bits(b.add(6), word(b.add(2)));
             (u, u)
         }
+    }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { two_five_bits([a, b].map(|p| p.add(6)), [a, b].map(|p| word(p.add(2)))) }
     }
 }
 
@@ -87,6 +127,12 @@ impl Unpack for Q5_1 {
             (u, u)
         }
     }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { two_five_bits([a, b].map(|p| p.add(8)), [a, b].map(|p| word(p.add(4)))) }
+    }
 }
 
 impl Unpack for IQ4_NL {
@@ -99,6 +145,12 @@ impl Unpack for IQ4_NL {
         // SAFETY: as above.
         unsafe { looked_up(nibbles(b.add(2)), &IQ4_VALUES) }
     }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { raised(two_nibbles(a.add(2), b.add(2)), const { &up_128(&IQ4_VALUES) }) }
+    }
 }
 
 impl Unpack for MXFP4 {
@@ -110,6 +162,12 @@ impl Unpack for MXFP4 {
     unsafe fn unit<const J: usize>(b: *const u8, _head: &Self::Head) -> (__m256i, __m256i) {
         // SAFETY: as above.
         unsafe { looked_up(nibbles(b.add(1)), &FP4_VALUES) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe { raised(two_nibbles(a.add(1), b.add(1)), const { &up_128(&FP4_VALUES) }) }
     }
 
     #[inline(always)]
@@ -139,6 +197,17 @@ impl Unpack for NVFP4 {
             let q = _mm256_permute4x64_epi64(twice(b.add(4 + 16 * J)), 0x50);
             let q = _mm256_and_si256(_mm256_srlv_epi64(q, _mm256_setr_epi64x(0, 4, 0, 4)), _mm256_set1_epi8(15));
             looked_up(q, &FP4_VALUES)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: as above.
+        unsafe {
+            let q = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a.add(4 + 16 * J))), load16(b.add(4 + 16 * J)), 1);
+            let q = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(q));
+            let q = _mm512_and_si512(_mm512_srlv_epi64(q, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4)), _mm512_set1_epi8(15));
+            raised(q, const { &up_128(&FP4_VALUES) })
         }
     }
 

@@ -98,6 +98,23 @@ pub(super) unsafe fn half_sums16(v: &[__m256i; ROWS]) -> (__m256i, __m256i) {
     }
 }
 
+/// The sums of the lanes of each quarter of four vectors, of which each half belongs to a row, the first to rows 0 to 3: a lane a row,
+/// those of the rows' first quarters and those of their second ones.
+///
+/// # Safety
+/// AVX-512 F.
+#[inline(always)]
+pub(super) unsafe fn pair_sums(v: &[__m512i; ROWS / 2]) -> [__m256i; 2] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let low = _mm512_add_epi32(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+        let high = _mm512_add_epi32(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+        let all = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+        let by_quarters = _mm512_shuffle_i64x2::<0b11_01_10_00>(all, all);
+        [_mm512_castsi512_si256(by_quarters), _mm512_extracti64x4_epi64(by_quarters, 1)]
+    }
+}
+
 /// The sums of the lanes of each of eight vectors.
 ///
 /// # Safety

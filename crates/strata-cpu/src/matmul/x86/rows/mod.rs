@@ -3,6 +3,7 @@
 
 mod chains;
 mod narrow;
+mod pairs;
 pub(super) mod permuted;
 mod turned;
 mod wide;
@@ -101,8 +102,10 @@ impl Job<'_> {
                     panel.fours::<F, T, VNNI>(&items)
                 } else if T == 2 * SHARE || T > 1 && VNNI {
                     panel.turned::<F, T, VNNI>(&items)
+                } else if VNNI {
+                    panel.pairs::<F, T>(&items)
                 } else {
-                    panel.narrow::<F, T, VNNI>(&items)
+                    panel.narrow::<F, T>(&items)
                 };
                 store(tile, i, first, step, total);
             }

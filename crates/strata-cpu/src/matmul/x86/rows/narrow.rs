@@ -1,4 +1,4 @@
-//! Formats of blocks of 32 and 64 values.
+//! Formats of blocks of 32 and 64 values, without VNNI, and [`Unpack::FOURS`].
 
 use super::super::unpack::{Blocks, ROWS, Unpack, each, load, load16, twice};
 use super::chains::{Chains, half_sums, half_sums16};
@@ -11,7 +11,7 @@ impl Panel<'_> {
     /// As [`super::Job::multiply`].
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "items and units count through several arrays")]
-    pub(super) unsafe fn narrow<F: Unpack, const T: usize, const VNNI: bool>(&self, items: &Items<T>) -> [__m256; T] {
+    pub(super) unsafe fn narrow<F: Unpack, const T: usize>(&self, items: &Items<T>) -> [__m256; T] {
         let Items { codes, sums32: sums, scales, .. } = items;
         let units = F::LEN / 32;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
@@ -21,7 +21,7 @@ impl Panel<'_> {
             let head = &mut *head.as_mut_ptr();
             let mut chains = Chains::<T>::new(self.ends);
             // sums of four pairs of products fit 16 bits; an offset is for a negative code, which the largest is below
-            let small = !VNNI && F::MAX_CODE + i32::from(F::OFFSET) - i32::from(F::OFFSET > 0) <= 31;
+            let small = F::MAX_CODE + i32::from(F::OFFSET) - i32::from(F::OFFSET > 0) <= 31;
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
                 let mut isums = [[[zero; ROWS]; 2]; T];
@@ -36,9 +36,7 @@ impl Panel<'_> {
                             if F::SIGNED {
                                 a = _mm256_sign_epi8(a, signs);
                             }
-                            isums[t][U % 2][K] = if VNNI {
-                                _mm256_dpbusd_epi32(zero, u, a)
-                            } else if small {
+                            isums[t][U % 2][K] = if small {
                                 _mm256_maddubs_epi16(u, a)
                             } else {
                                 _mm256_madd_epi16(_mm256_maddubs_epi16(u, a), _mm256_set1_epi16(1))

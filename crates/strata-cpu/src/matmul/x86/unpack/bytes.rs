@@ -120,6 +120,41 @@ pub unsafe fn nibbles(at: *const u8) -> __m256i {
     }
 }
 
+/// The [`nibbles`] of two places.
+///
+/// # Safety
+/// AVX-512 F and DQ; the bytes exist.
+#[inline(always)]
+pub unsafe fn two_nibbles(a: *const u8, b: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let shift = _mm512_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4);
+        let both = _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(load16(a)), 0xff00, load16(b));
+        _mm512_and_si512(_mm512_srlv_epi32(both, shift), _mm512_set1_epi8(15))
+    }
+}
+
+/// The values of a table, raised by 128, for nibbles.
+///
+/// # Safety
+/// AVX-512 BW.
+#[inline(always)]
+pub unsafe fn raised(nibbles: __m512i, values: &'static [u8; 16]) -> __m512i {
+    // SAFETY: the caller's promise; a table has 16 bytes.
+    unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(values.as_ptr())), nibbles) }
+}
+
+/// A table of values, each raised by 128.
+pub const fn up_128(values: &[i8; 16]) -> [u8; 16] {
+    let mut up = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        up[i] = values[i] as u8 ^ 128;
+        i += 1;
+    }
+    up
+}
+
 /// Magnitude and sign of nibbles that stand for the values of a table.
 ///
 /// # Safety

@@ -71,6 +71,18 @@ pub(super) trait Unpack: BlockFormat {
         }
     }
 
+    /// What [`Unpack::pair`] adds to the codes.
+    const UP: u8 = if Self::SIGNED { 128 } else { Self::OFFSET as u8 };
+
+    /// Unit `J` of a block of one row and of one of another: code + [`Unpack::UP`].
+    ///
+    /// # Safety
+    /// As the trait says, and AVX-512 F, BW, DQ and VL; the blocks have the unit. Only for blocks of less than 256 values.
+    #[inline(always)]
+    unsafe fn pair<const J: usize>(_a: *const u8, _b: *const u8) -> __m512i {
+        unreachable!("a wide format")
+    }
+
     /// What a product of rows lacks is in the sums of the activations: their factors, one for every 16 values. Without
     /// an own form it is the offset, taken away.
     ///
