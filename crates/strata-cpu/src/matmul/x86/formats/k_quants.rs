@@ -1,6 +1,6 @@
 //! Q2_K to Q6_K and IQ4_XS.
 
-use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, spread_nibbles, word};
+use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, word};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ4_VALUES, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 
@@ -236,13 +236,12 @@ impl Unpack for Q3_K {
     unsafe fn subs(b: *const u8) -> __m256i {
         // SAFETY: as above.
         unsafe {
-            let low = long(b.add(96));
-            let high = word(b.add(104));
-            let two = |shift: u32| u64::from(high >> shift & 0x0303_0303) << 4;
-            let first = low & 0x0f0f_0f0f_0f0f_0f0f | two(0) | two(2) << 32;
-            let second = low >> 4 & 0x0f0f_0f0f_0f0f_0f0f | two(4) | two(6) << 32;
-            let subs = _mm_sub_epi8(_mm_set_epi64x(second as i64, first as i64), _mm_set1_epi8(32));
-            _mm256_cvtepi8_epi16(subs)
+            // sixteen nibbles: eight low ones, then eight high ones, and above them two bits each: four times the lowest, the next, ...
+            let low = _mm_srlv_epi64(_mm_set1_epi64x(long(b.add(96)) as i64), _mm_set_epi64x(4, 0));
+            let high = _mm_srlv_epi32(_mm_set1_epi32(word(b.add(104)) as i32), _mm_setr_epi32(0, 2, 4, 6));
+            let high = _mm_slli_epi16(_mm_and_si128(high, _mm_set1_epi8(3)), 4);
+            let subs = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)), high);
+            _mm256_cvtepi8_epi16(_mm_sub_epi8(subs, _mm_set1_epi8(32)))
         }
     }
 }
@@ -262,14 +261,13 @@ impl Unpack for IQ4_XS {
     unsafe fn subs(b: *const u8) -> __m256i {
         // SAFETY: as above.
         unsafe {
-            let low = spread_nibbles(word(b.add(4)));
-            let high = u64::from(word(b) >> 16);
-            // eight pairs of bits, each to a byte of its own
-            let high = (high | high << 24) & 0x0000_00ff_0000_00ff;
-            let high = (high | high << 12) & 0x000f_000f_000f_000f;
-            let high = (high | high << 6) & 0x0303_0303_0303_0303;
-            let subs = _mm_sub_epi8(_mm_cvtsi64_si128((low | high << 4) as i64), _mm_set1_epi8(32));
-            _mm256_broadcastsi128_si256(_mm_cvtepi8_epi16(subs))
+            // eight nibbles, and above them eight pairs of bits
+            let low = _mm256_srlv_epi32(_mm256_set1_epi32(word(b.add(4)) as i32), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+            let high = _mm256_srlv_epi32(_mm256_set1_epi32(word(b) as i32), _mm256_setr_epi32(16, 18, 20, 22, 24, 26, 28, 30));
+            let high = _mm256_slli_epi32(_mm256_and_si256(high, _mm256_set1_epi32(3)), 4);
+            let subs = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(15)), high);
+            let subs = _mm256_sub_epi32(subs, _mm256_set1_epi32(32));
+            _mm256_permute4x64_epi64(_mm256_packs_epi32(subs, subs), 0x88)
         }
     }
 }
