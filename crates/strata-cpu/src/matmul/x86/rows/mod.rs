@@ -2,6 +2,7 @@
 //! registers. The integer sums of the eight rows become one vector, a lane a row, and go into the chains together.
 
 mod chains;
+mod fours;
 mod narrow;
 mod pairs;
 pub(super) mod permuted;
@@ -20,7 +21,7 @@ use strata_ops::matmul::{CHAINS_NARROW, CHAINS_WIDE};
 /// Activation rows that share the codes of a block at most.
 pub(super) const SHARE: usize = 4;
 
-/// Blocks of a row of activations that are brought into [`narrow::Places`] once for all weight rows: rows of 10,240.
+/// Blocks of a row of activations that are brought into [`fours::Places`] once for all weight rows: rows of 10,240.
 const ONCE: usize = 160;
 
 /// Weight rows that meet one share of the activation rows before the next share does: they stay in the first cache or near it.
@@ -34,13 +35,13 @@ const AHEAD: usize = 5 * 1024;
 #[inline(always)]
 pub(super) unsafe fn run<F: Unpack, const VNNI: bool>(w: &Matrix, tile: &Tile<'_>) {
     let blocks = w.cols / F::LEN;
-    let mut places = MaybeUninit::<[narrow::Places; ONCE]>::uninit();
+    let mut places = MaybeUninit::<[fours::Places; ONCE]>::uninit();
     let once = F::FOURS && tile.items.len() == 1 && blocks <= ONCE;
     if once {
         let codes = tile.acts.codes32(tile.act_rows.get(tile.items.start)).as_ptr().cast::<u8>();
         for s in 0..blocks {
             // SAFETY: the activations have the blocks of a row, and so do the places.
-            unsafe { (*places.as_mut_ptr())[s] = narrow::by_places(codes.add(64 * s)) };
+            unsafe { (*places.as_mut_ptr())[s] = fours::Places::new::<F>(codes.add(64 * s)) };
         }
     }
     let places = if once { places.as_ptr().cast() } else { std::ptr::null() };
@@ -75,7 +76,7 @@ struct Job<'a> {
     blocks: usize,
     ends: &'a Ends,
     /// The only activation row's codes by places, if they have been made.
-    places: *const narrow::Places,
+    places: *const fours::Places,
 }
 
 impl Job<'_> {
@@ -181,7 +182,7 @@ struct Panel<'a> {
     blocks: usize,
     ends: &'a Ends,
     /// See [`Job::places`].
-    places: *const narrow::Places,
+    places: *const fours::Places,
 }
 
 impl Panel<'_> {
