@@ -92,34 +92,14 @@ pub(super) static EVEN_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2
 pub(super) static ODD_LANES: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 2 + 1 } else { 0 });
 pub(super) static TWICE: Bytes = bytes!(i => if i.is_multiple_of(4) { i / 8 } else { 0 });
 
-/// The bytes that have bit `AT`. Where permutations are what takes the time (`TWO` is false), a test would wait for the same unit:
-/// there it is two steps in another one.
+/// The bytes that have the bit.
 ///
 /// # Safety
 /// AVX-512 BW.
 #[inline(always)]
-pub(super) unsafe fn bits<const TWO: bool, const AT: u32>(x: __m512i) -> u64 {
-    // SAFETY: the caller's promise. (The shift by a register becomes one by a constant.)
-    unsafe {
-        if TWO {
-            _mm512_test_epi8_mask(x, _mm512_set1_epi8(1 << AT))
-        } else {
-            highest(_mm512_sll_epi16(x, _mm_cvtsi32_si128(7 - AT as i32)))
-        }
-    }
-}
-
-/// The bytes that have the highest bit, as a mask of which the compiler knows no more: of logic with masks it would make tests.
-///
-/// # Safety
-/// AVX-512 BW.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn highest(x: __m512i) -> u64 {
-    let mut mask = _mm512_movepi8_mask(x);
-    // SAFETY: an empty instruction that only seems to change the mask.
-    unsafe { std::arch::asm!("/* {0} */", inout(kreg) mask, options(pure, nomem, nostack, preserves_flags)) };
-    mask
+pub(super) unsafe fn bits<const BIT: i8>(x: __m512i) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_test_epi8_mask(x, _mm512_set1_epi8(BIT)) }
 }
 
 /// The lower 32 bytes from one place, the upper ones from another.

@@ -15,7 +15,7 @@ use strata_quant::formats::{IQ1_M, IQ1_S};
 unsafe fn ranks<const TWO: bool>(index: __m512i, upper: __m512i) -> [__m512i; 2] {
     // SAFETY: the caller's promise.
     unsafe {
-        let above = [bits::<TWO, 0>(upper), bits::<TWO, 1>(upper), bits::<TWO, 2>(upper)];
+        let above = [bits::<1>(upper), bits::<2>(upper), bits::<4>(upper)];
         let index = Index::<TWO, _>::new(index, above);
         [index.of_plane(&IQ1_PLANES.low), index.of_runs(&IQ1_RUNS, upper)]
     }

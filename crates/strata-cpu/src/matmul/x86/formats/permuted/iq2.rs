@@ -53,7 +53,7 @@ impl Permuted for IQ2_XS {
             let a = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(a.add(2)));
             let b = _mm512_permutexvar_epi8(EVEN_ODD.get(), load512(b.add(2)));
             let upper = _mm512_shuffle_i64x2::<0xee>(a, b);
-            let index = Index::<TWO, _>::new(_mm512_shuffle_i64x2::<0x44>(a, b), [bits::<TWO, 0>(upper)]);
+            let index = Index::<TWO, _>::new(_mm512_shuffle_i64x2::<0x44>(a, b), [bits::<1>(upper)]);
             let [low, high] = index.of_planes(&IQ2_XS_PLANES);
             [low, high, upper]
         }
@@ -76,7 +76,7 @@ impl Permuted for IQ2_S {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));
-            let index = Index::<TWO, _>::new(joined(a.add(2), b.add(2)), [bits::<TWO, 0>(pairs), bits::<TWO, 1>(pairs)]);
+            let index = Index::<TWO, _>::new(joined(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
             let (low, high) = (index.of_plane(&IQ2_S_PLANES.low), index.of_steps(&IQ2_S_STEPS, pairs));
             [low, high, joined(a.add(34), b.add(34))]
         }

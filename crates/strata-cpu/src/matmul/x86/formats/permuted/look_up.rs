@@ -2,7 +2,7 @@
 //! three, bytes come from one register at a time, and those that do not belong into a lane are written over, which saves blends too.
 
 use super::super::super::unpack::load512;
-use super::bits::{bits, highest};
+use super::bits::bits;
 use super::planes::{Planes, Runs, Steps};
 use std::arch::x86_64::*;
 
@@ -24,7 +24,7 @@ impl<const TWO: bool, const ABOVE: usize> Index<TWO, ABOVE> {
     #[inline(always)]
     pub unsafe fn new(low: __m512i, above: [u64; ABOVE]) -> Self {
         // SAFETY: the caller's promise.
-        let (seventh, eighth) = unsafe { (bits::<TWO, 6>(low), highest(low)) };
+        let (seventh, eighth) = unsafe { (bits::<64>(low), _mm512_movepi8_mask(low)) };
         Index { low, quarters: [seventh, eighth & !seventh, eighth & seventh], upper: eighth, above }
     }
 
@@ -135,7 +135,7 @@ unsafe fn of_128<const TWO: bool>(table: &'static [u8; 128], index: __m512i) -> 
             return of_two(table, index);
         }
         let first = _mm512_permutexvar_epi8(index, load512(table.as_ptr()));
-        _mm512_mask_permutexvar_epi8(first, bits::<TWO, 6>(index), index, load512(table.as_ptr().add(64)))
+        _mm512_mask_permutexvar_epi8(first, bits::<64>(index), index, load512(table.as_ptr().add(64)))
     }
 }
 
