@@ -2,16 +2,21 @@
 
 use super::super::Matrix;
 use super::super::kernel::{Kernel, Tile};
+use super::float512;
+use crate::simd::Simd;
 use std::arch::x86_64::*;
 use strata_ops::matmul::FLOAT_LANES;
 use strata_quant::DType;
 
 /// The kernel of a float format.
-pub(super) fn pick(dtype: DType) -> Kernel {
-    match dtype {
-        DType::F32 => f32_rows,
-        DType::F16 => f16_rows,
-        _ => bf16_rows,
+pub(super) fn pick(dtype: DType, simd: Simd) -> Kernel {
+    match (dtype, simd >= Simd::Avx512) {
+        (DType::F32, false) => f32_rows,
+        (DType::F32, true) => float512::f32_rows,
+        (DType::F16, false) => f16_rows,
+        (DType::F16, true) => float512::f16_rows,
+        (_, false) => bf16_rows,
+        (_, true) => float512::bf16_rows,
     }
 }
 
@@ -34,7 +39,7 @@ unsafe fn bf16_rows(w: &Matrix, tile: &Tile<'_>) {
 }
 
 /// A float format. Weights may lie at any address.
-trait Float {
+pub(super) trait Float {
     /// Bytes of a value.
     const BYTES: usize;
 
@@ -44,6 +49,12 @@ trait Float {
     /// AVX2 and F16C; there are eight values.
     unsafe fn eight(from: *const u8) -> __m256;
 
+    /// Eight values from one place, then eight from another.
+    ///
+    /// # Safety
+    /// AVX-512 F, DQ, AVX2 and F16C; there are eight values each.
+    unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512;
+
     /// One value.
     ///
     /// # Safety
@@ -51,7 +62,7 @@ trait Float {
     unsafe fn one(from: *const u8) -> f32;
 }
 
-struct F32;
+pub(super) struct F32;
 
 impl Float for F32 {
     const BYTES: usize = 4;
@@ -63,13 +74,19 @@ impl Float for F32 {
     }
 
     #[inline(always)]
+    unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_insertf32x8(_mm512_castps256_ps512(Self::eight(a)), Self::eight(b), 1) }
+    }
+
+    #[inline(always)]
     unsafe fn one(from: *const u8) -> f32 {
         // SAFETY: the caller's promise.
         unsafe { from.cast::<f32>().read_unaligned() }
     }
 }
 
-struct F16;
+pub(super) struct F16;
 
 impl Float for F16 {
     const BYTES: usize = 2;
@@ -81,13 +98,19 @@ impl Float for F16 {
     }
 
     #[inline(always)]
+    unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_cvtph_ps(joined(a, b)) }
+    }
+
+    #[inline(always)]
     unsafe fn one(from: *const u8) -> f32 {
         // SAFETY: the caller's promise.
         half::f16::from_bits(unsafe { from.cast::<u16>().read_unaligned() }).to_f32()
     }
 }
 
-struct Bf16;
+pub(super) struct Bf16;
 
 impl Float for Bf16 {
     const BYTES: usize = 2;
@@ -99,16 +122,32 @@ impl Float for Bf16 {
     }
 
     #[inline(always)]
+    unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512 {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(joined(a, b)), 16)) }
+    }
+
+    #[inline(always)]
     unsafe fn one(from: *const u8) -> f32 {
         // SAFETY: the caller's promise.
         f32::from_bits(u32::from(unsafe { from.cast::<u16>().read_unaligned() }) << 16)
     }
 }
 
+/// 16 bytes from one place, then 16 from another.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+unsafe fn joined(a: *const u8, b: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a.cast())), _mm_loadu_si128(b.cast()), 1) }
+}
+
 /// # Safety
 /// AVX2, FMA and F16C; otherwise as a [`Kernel`].
 #[inline(always)]
-unsafe fn run<F: Float>(w: &Matrix, tile: &Tile<'_>) {
+pub(super) unsafe fn run<F: Float>(w: &Matrix, tile: &Tile<'_>) {
     let mut r = tile.rows.start;
     while r < tile.rows.end {
         // chains of sums wait for themselves: eight of them at a time keep the units busy

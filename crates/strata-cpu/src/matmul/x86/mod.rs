@@ -4,6 +4,7 @@
 //! panel in the cache, a lane a row, which all activation rows of the tile then meet.
 
 mod float;
+mod float512;
 mod formats;
 mod gemm;
 mod inner;
@@ -36,7 +37,7 @@ pub(super) fn pick(dtype: DType, simd: Simd, two: bool) -> Option<Kernel> {
         return None;
     }
     Some(match dtype {
-        DType::F32 | DType::F16 | DType::BF16 => float::pick(dtype),
+        DType::F32 | DType::F16 | DType::BF16 => float::pick(dtype, simd),
         DType::Q8_0 => of::<f::Q8_0>(simd),
         DType::Q4_0 => of::<f::Q4_0>(simd),
         DType::Q4_1 => of::<f::Q4_1>(simd),
