@@ -3,13 +3,14 @@
 use super::int8::{DotsFn, ValuesFn};
 use strata_ops::math::{butterfly, exp};
 use strata_ops::qsa::attend::Merge;
-use strata_ops::qsa::digits::{amax, integer, scale_of, split};
+use strata_ops::qsa::digits::{integer, scale_of, split};
 use strata_ops::qsa::hadamard::hadamard_in_place;
 use strata_ops::qsa::kv::{KvRows, Rows};
 use strata_ops::qsa::{CHUNK, HEAD_DIM, row_of};
 
 use super::float::{FloatDotsFn, scores_f32, values_f32};
 use super::int8::{scores_int8, values_int8};
+use super::largest::{amax, largest};
 use super::prefetch::Ahead;
 use super::shape::MAX_GROUP;
 
@@ -149,10 +150,7 @@ pub(crate) fn chunk(kv: &KvRows<'_>, kv_head: usize, q: &GroupQuery, cells: &[i3
 #[inline(always)]
 fn weights(cells: usize, buf: &mut ChunkBuf) {
     for (h, p) in buf.p.as_chunks_mut::<CHUNK>().0.iter_mut().enumerate() {
-        let mut m = -f32::MAX;
-        for s in &p[..cells] {
-            m = if *s > m { *s } else { m };
-        }
+        let m = largest(&p[..cells]);
         for (i, s) in p.iter_mut().enumerate() {
             let e = exp(*s - m);
             *s = if i < cells { e } else { 0.0 };

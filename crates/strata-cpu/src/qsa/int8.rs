@@ -1,9 +1,10 @@
 //! Attention over int8 rows by integer digits. The digit dots are exact, so their order is free.
 
 use super::group::{ChunkBuf, GroupQuery, to_digits};
+use super::largest::amax;
 use super::prefetch::Ahead;
 use crate::simd::Simd;
-use strata_ops::qsa::digits::{amax, join, scale_of};
+use strata_ops::qsa::digits::{join, scale_of};
 use strata_ops::qsa::kv::f16_to_f32;
 use strata_ops::qsa::{CHUNK, GROUPS, HEAD_DIM, INT8_GROUP};
 
@@ -15,6 +16,12 @@ pub(crate) type DotsFn = unsafe fn(rows: &[&[i8; HEAD_DIM]; 8], d0: &[i16], d12:
 /// `[pair][64][2]`, digits `[cell]` (both with zeros to a whole pair).
 pub(crate) type ValuesFn =
     unsafe fn(pairs: &[[i16; 128]], d0: &[i16; CHUNK], d12: &[i16; CHUNK], s0: &mut [i32; INT8_GROUP], s12: &mut [i32; INT8_GROUP]);
+
+/// The scales of a row.
+#[inline(always)]
+fn row_scales(scales: &[u16], row: usize) -> [f32; GROUPS] {
+    scales[row * GROUPS..].first_chunk::<GROUPS>().expect("a row of the cache has four scales").map(f16_to_f32)
+}
 
 /// Scores of a chunk, eight cells at a time.
 #[inline(always)]
@@ -35,8 +42,8 @@ pub(super) fn scores_int8(
         let keys = std::array::from_fn(|i| row_codes(row(i)));
         let mut scale = [[0.0f32; 8]; GROUPS];
         for i in 0..8 {
-            for (g, s) in scale.iter_mut().enumerate() {
-                s[i] = f16_to_f32(scales[row(i) * GROUPS + g]);
+            for (all, s) in scale.iter_mut().zip(row_scales(scales, row(i))) {
+                all[i] = s;
             }
         }
         // SAFETY: the kernels were picked for a level of this CPU.
@@ -61,6 +68,14 @@ pub(super) fn scores_int8(
 #[inline(always)]
 pub(super) fn values_int8(codes: &[i8], scales: &[u16], rows: &[usize], buf: &mut ChunkBuf, values: ValuesFn) {
     let zeros = [0i8; INT8_GROUP];
+    // scales past the chunk's cells are 0
+    let mut all_scales = [[0.0f32; CHUNK]; GROUPS];
+    for (i, row) in rows.iter().enumerate() {
+        let of_row = row_scales(scales, *row);
+        for (all, scale) in all_scales.iter_mut().zip(of_row) {
+            all[i] = scale;
+        }
+    }
     let pairs = &mut buf.pairs.as_chunks_mut::<128>().0[..rows.len().div_ceil(2)];
     for g in 0..GROUPS {
         let row_codes =
@@ -71,12 +86,9 @@ pub(super) fn values_int8(codes: &[i8], scales: &[u16], rows: &[usize], buf: &mu
                 (out[2 * d], out[2 * d + 1]) = (i16::from(a[d]), i16::from(b[d]));
             }
         }
-        let mut scale = [0.0f32; CHUNK];
-        for (s, row) in scale.iter_mut().zip(rows) {
-            *s = f16_to_f32(scales[row * GROUPS + g]);
-        }
+        let scale = &all_scales[g];
         for (p, acc) in buf.p.as_chunks::<CHUNK>().0.iter().zip(buf.acc.as_chunks_mut::<HEAD_DIM>().0) {
-            // weights and scales past the chunk's cells are 0
+            // weights past the chunk's cells are 0 too
             let x: [f32; CHUNK] = std::array::from_fn(|i| p[i] * scale[i]);
             let (x_scale, factor) = scale_of(amax(&x));
             let (mut d0, mut d12) = ([0i16; CHUNK], [0i16; CHUNK]);

@@ -15,6 +15,7 @@ mod int8;
 #[cfg(target_arch = "x86_64")]
 mod int8_x86;
 mod kernels;
+mod largest;
 mod prefetch;
 mod row;
 mod scratch;

@@ -44,10 +44,14 @@ fn send_row(rows: &Rows<'_>, row: usize) {
 #[inline(always)]
 fn send<T>(all: &[T], row: usize, width: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..(width * size_of::<T>()).div_ceil(64) {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch may name any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(all.as_ptr().wrapping_add(row * width).cast::<i8>().wrapping_add(64 * line)) };
+        let at = all.as_ptr().wrapping_add(row * width).cast::<i8>();
+        let first = at.wrapping_sub(at as usize % 64);
+        for line in 0..(at as usize % 64 + width * size_of::<T>()).div_ceil(64) {
+            // SAFETY: a prefetch may name any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(64 * line)) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (all, row, width);
