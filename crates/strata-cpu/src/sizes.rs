@@ -144,6 +144,10 @@ impl Backend for Sizer {
         unreachable!("gdn on a device that only counts")
     }
 
+    fn conv_silu<'a>(&self, _: &Buf, _: impl Iterator<Item = SequenceRows<'a, Buf>>, _: usize, _: &Buf, _: usize, _: &mut Buf) {
+        unreachable!("conv_silu on a device that only counts")
+    }
+
     fn attend<'a>(&self, _: QsaGeometry, _: &Buf, _: &Buf, _: impl Iterator<Item = SequenceRows<'a, ()>>, _: &mut (), _: &mut Buf) {
         unreachable!("attend on a device that only counts")
     }
@@ -164,7 +168,6 @@ impl Backend for Sizer {
         fn inject_gate(&self, &mut Buf, usize, f32);
         fn hyper_write(&self, &mut Buf, &Buf, &Buf, usize, usize, usize);
         fn silu_mul(&self, &Buf, &Buf, usize, &mut Buf);
-        fn conv_silu(&self, &Buf, Range<usize>, usize, &Buf, &Buf, usize, &mut Buf);
         fn conv_advance(&self, &mut Buf, &Buf, usize, Range<usize>);
         fn gdn_norm(&self, &mut Buf, usize, GdnShape, f32);
         fn gdn_gates(&self, &Buf, &Buf, &Buf, &Buf, usize, &mut Buf, &mut Buf);

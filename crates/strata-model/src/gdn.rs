@@ -132,10 +132,8 @@ impl<B: Backend> Gdn<B> {
             n,
             &mut [(&self.qkv, &mut work.u), (&self.z, &mut s.gdn_z), (&self.alpha, &mut s.gdn_alpha), (&self.beta, &mut s.gdn_beta)],
         );
-        for p in parts {
-            let conv = &states.of(p.seq).gdn().conv;
-            b.conv_silu(&work.u, p.rows.clone(), c.gdn.conv_dim(), conv, &self.conv, 1, &mut work.qkv);
-        }
+        let convs = with_states(states, parts, |st| &mut st.gdn().conv);
+        b.conv_silu(&work.u, convs, c.gdn.conv_dim(), &self.conv, 1, &mut work.qkv);
         b.gdn_norm(&mut work.qkv, n, c.gdn, c.eps);
         b.gdn_gates(&s.gdn_alpha, &s.gdn_beta, &self.a, &self.dt, n, &mut work.decay, &mut work.beta);
         b.gdn(work.rows(c), with_states(states, parts, |st| &mut st.gdn().state), &mut s.gdn_out);

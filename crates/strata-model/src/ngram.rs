@@ -8,7 +8,7 @@ use crate::sequence::Sequence;
 use crate::storage::{RowReader, StorageError};
 use crate::weights::Binder;
 use std::sync::{Mutex, PoisonError};
-use strata_ops::backend::{Backend, OpError};
+use strata_ops::backend::{Backend, OpError, SequenceRows};
 use strata_ops::conv::state_rows;
 
 /// The hash that turns a token and the ones before it into table rows.
@@ -207,9 +207,14 @@ impl<B: Backend> Ngram<B> {
         b.rms_norm(&s.r, n * c.streams, c.hidden, &self.norm_query, c.eps, &mut g.query);
         b.ple_gate(&g.key_normed, &g.query, &g.value, n, c.streams, c.hidden, &mut g.gated);
         b.rms_norm(&g.gated, n * c.streams, c.hidden, &self.norm_conv, c.eps, &mut g.normed);
+        let convs = seqs.iter_mut().enumerate().filter_map(|(seq, s)| {
+            let part = parts.iter().find(|part| part.seq == seq)?;
+            let state = &mut s.ngram.as_mut()?.conv;
+            Some(SequenceRows { rows: part.rows.clone(), first: part.first, commit: part.commit, state })
+        });
+        b.conv_silu(&g.normed, convs, c.wide(), &self.conv, p.ngram_size, &mut g.conv);
         for part in parts {
             let Some(NgramState { conv, pending }) = &mut seqs[part.seq].ngram else { continue };
-            b.conv_silu(&g.normed, part.rows.clone(), c.wide(), conv, &self.conv, p.ngram_size, &mut g.conv);
             match pending {
                 _ if part.commit => b.conv_advance(conv, &g.normed, c.wide(), part.rows.clone()),
                 Some(kept) => b.copy(&g.normed, part.rows.start * c.wide(), kept, 0, part.rows.len() * c.wide()),

@@ -180,18 +180,18 @@ pub trait Backend: Sized + Send + Sync {
     fn hyper_write(&self, r: &mut Self::Buf, inject: &Self::Buf, o: &Self::Buf, n: usize, streams: usize, hidden: usize);
     /// [`crate::moe::silu_mul`] on the first `len` values.
     fn silu_mul(&self, gate: &Self::Buf, up: &Self::Buf, len: usize, h: &mut Self::Buf);
-    /// [`crate::conv::conv_silu_row`] for `rows` of `x` and `out`, each of `channels`; the state, that of the rows before
-    /// `rows.start`, is read, not advanced.
-    fn conv_silu(
+    /// [`crate::conv::conv_silu_row`] for the rows of each sequence in `x` and `out`, each of `channels`; the states, of the rows
+    /// before, are read, not advanced.
+    fn conv_silu<'a>(
         &self,
         x: &Self::Buf,
-        rows: Range<usize>,
+        seqs: impl Iterator<Item = SequenceRows<'a, Self::Buf>>,
         channels: usize,
-        state: &Self::Buf,
         w: &Self::Buf,
         dilation: usize,
         out: &mut Self::Buf,
-    );
+    ) where
+        Self::Buf: 'a;
     /// [`crate::conv::advance_state`] past `rows` of `x`.
     fn conv_advance(&self, state: &mut Self::Buf, x: &Self::Buf, channels: usize, rows: Range<usize>);
 

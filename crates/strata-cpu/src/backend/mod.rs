@@ -26,6 +26,8 @@ use strata_quant::DType;
 
 /// Values that an elementwise job should have before the pool is woken for it.
 const SMALL: usize = 32 * 1024;
+/// The same where each value costs an exponential.
+const SMALL_EXP: usize = 4 * 1024;
 /// Rows that a row job gives a thread at a time, at least.
 const ROW_GRAIN: usize = 4;
 
@@ -357,21 +359,37 @@ impl Backend for Cpu {
         });
     }
 
-    fn conv_silu(
+    fn conv_silu<'a>(
         &self,
         x: &Vec<f32>,
-        rows: Range<usize>,
+        mut seqs: impl Iterator<Item = SequenceRows<'a, Vec<f32>>>,
         channels: usize,
-        state: &Vec<f32>,
         w: &Vec<f32>,
         dilation: usize,
         out: &mut Vec<f32>,
     ) {
-        let x = &x[rows.start * channels..rows.end * channels];
-        self.rows(&mut out[rows.start * channels..], channels, rows.len(), |t, out| {
-            // SAFETY: see `all_finite`.
-            unsafe { (self.k.conv_silu_row)(x, state, w, dilation, t, out) };
-        });
+        while let Some(group) = group(&mut seqs) {
+            check_apart(group.iter().flatten().map(|s| &s.rows));
+            let out = Disjoint::new(out);
+            let row = |mut t: usize| {
+                for SequenceRows { rows, state, .. } in group.iter().flatten() {
+                    if t >= rows.len() {
+                        t -= rows.len();
+                        continue;
+                    }
+                    let (x, at) = (&x[rows.start * channels..rows.end * channels], rows.start + t);
+                    // SAFETY: no two sequences have a row in common (checked above), and a row of one belongs to one call. For the
+                    // kernel see `all_finite`.
+                    return unsafe { (self.k.conv_silu_row)(x, state, w, dilation, t, out.range(at * channels..(at + 1) * channels)) };
+                }
+            };
+            let n = group.iter().flatten().map(|s| s.rows.len()).sum();
+            if n * channels < SMALL_EXP {
+                (0..n).for_each(row);
+            } else {
+                self.pool.ranges(n, 1, &|rows, _| rows.for_each(row));
+            }
+        }
     }
 
     fn conv_advance(&self, state: &mut Vec<f32>, x: &Vec<f32>, channels: usize, rows: Range<usize>) {

@@ -16,11 +16,11 @@ use strata_quant::DType;
 pub enum Fault {
     None,
     /// These ops, of segments after the first, work one row too early.
-    ConvSilu,
     ConvAdvance,
     Rope,
     KvAppend,
     /// These leave out the first row of such a segment, where it has several.
+    ConvSilu,
     Gdn,
     Attend,
     /// Rotated as if one place further on.
@@ -79,8 +79,16 @@ impl Backend for Faulty {
     type AttnScratch = AttnScratch;
     type ExpertScratch = ExpertScratch;
 
-    fn conv_silu(&self, x: &Buf, rows: Range<usize>, channels: usize, state: &Buf, w: &Buf, dilation: usize, out: &mut Buf) {
-        self.cpu.conv_silu(x, self.rows(Fault::ConvSilu, rows), channels, state, w, dilation, out);
+    fn conv_silu<'a>(
+        &self,
+        x: &Buf,
+        seqs: impl Iterator<Item = SequenceRows<'a, Buf>>,
+        channels: usize,
+        w: &Buf,
+        dilation: usize,
+        out: &mut Buf,
+    ) {
+        self.cpu.conv_silu(x, seqs.map(|s| self.late(Fault::ConvSilu, s)), channels, w, dilation, out);
     }
 
     fn conv_advance(&self, state: &mut Buf, x: &Buf, channels: usize, rows: Range<usize>) {
