@@ -26,22 +26,64 @@ impl Ends {
     }
 }
 
-/// The chains of a row's segments for `T` items.
-pub(super) struct Chains<'a, const T: usize> {
-    pub chain: [__m256; T],
-    pub total: [__m256; T],
+/// A vector of floats.
+///
+/// # Safety
+/// The functions need the instructions of the vector.
+pub(super) trait Floats: Copy {
+    /// # Safety
+    /// As the trait says.
+    unsafe fn zero() -> Self;
+
+    /// # Safety
+    /// As the trait says.
+    unsafe fn add(self, other: Self) -> Self;
+}
+
+impl Floats for __m256 {
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { _mm256_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm256_add_ps(self, other) }
+    }
+}
+
+impl Floats for __m512 {
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_add_ps(self, other) }
+    }
+}
+
+/// The chains of the segments of rows, a lane a row, for `T` items.
+pub(super) struct Chains<'a, V, const T: usize> {
+    pub chain: [V; T],
+    pub total: [V; T],
     ends: &'a Ends,
     /// The present segment.
     c: usize,
 }
 
-impl<'a, const T: usize> Chains<'a, T> {
+impl<'a, V: Floats, const T: usize> Chains<'a, V, T> {
     /// # Safety
-    /// AVX.
+    /// As [`Floats`].
     #[inline(always)]
     pub unsafe fn new(ends: &'a Ends) -> Self {
         // SAFETY: the caller's promise.
-        let zero = unsafe { [_mm256_setzero_ps(); T] };
+        let zero = unsafe { [V::zero(); T] };
         Chains { chain: zero, total: zero, ends, c: 0 }
     }
 
@@ -51,7 +93,7 @@ impl<'a, const T: usize> Chains<'a, T> {
     /// underflow): +0 plus the first chain is the first chain.
     ///
     /// # Safety
-    /// AVX.
+    /// As [`Floats`].
     #[inline(always)]
     pub unsafe fn after(&mut self, s: usize) {
         if s + 1 == self.ends.0[self.c] {
@@ -59,8 +101,8 @@ impl<'a, const T: usize> Chains<'a, T> {
             for t in 0..T {
                 // SAFETY: the caller's promise.
                 unsafe {
-                    self.total[t] = _mm256_add_ps(self.total[t], self.chain[t]);
-                    self.chain[t] = _mm256_setzero_ps();
+                    self.total[t] = self.total[t].add(self.chain[t]);
+                    self.chain[t] = V::zero();
                 }
             }
         }

@@ -68,7 +68,7 @@ impl Panel<'_> {
         let Items { codes, scales, .. } = items;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
                 self.send_for_all::<F>(s);

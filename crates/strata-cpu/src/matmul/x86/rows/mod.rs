@@ -6,6 +6,7 @@ mod fours;
 mod narrow;
 mod pairs;
 pub(super) mod permuted;
+mod sixteen;
 mod turned;
 mod wide;
 
@@ -13,6 +14,7 @@ use super::super::Matrix;
 use super::super::kernel::Tile;
 use super::unpack::{Blocks, ROWS, Unpack};
 use chains::Ends;
+use sixteen::SIXTEEN;
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -88,13 +90,31 @@ impl Job<'_> {
     unsafe fn multiply<F: Unpack, const T: usize, const VNNI: bool>(&self, rows: Range<usize>, i: usize) {
         let (w, tile) = (self.w, self.tile);
         let items = Items::<T>::new::<F>(tile, i);
+        if T > 1 && VNNI && F::LEN < 256 && !F::FOURS && F::SPAN != 16 && w.rows >= SIXTEEN {
+            for r in rows.step_by(SIXTEEN) {
+                // the last rows overlap those before, which is harmless
+                let first = r.min(w.rows - SIXTEEN);
+                let blocks = Blocks { first: w.row(first).as_ptr(), stride: w.row_bytes };
+                let panel = Panel { rows: blocks, next: next(w, SIXTEEN), blocks: self.blocks, ends: self.ends, places: self.places };
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let total = panel.sixteen::<F, T>(&items);
+                    for (t, total) in total.into_iter().enumerate() {
+                        let mut y = [0.0; SIXTEEN];
+                        _mm512_storeu_ps(y.as_mut_ptr(), total);
+                        tile.store(i + t, first, &y);
+                    }
+                }
+            }
+            return;
+        }
         // a matrix of fewer rows has each of them eight times
         let (step, stride) = if w.rows < ROWS { (1, 0) } else { (ROWS, w.row_bytes) };
         for r in rows.step_by(step) {
             // the last eight rows overlap those before, which is harmless
             let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
             let rows = Blocks { first: w.row(first).as_ptr(), stride };
-            let panel = Panel { rows, next: next(w), blocks: self.blocks, ends: self.ends, places: self.places };
+            let panel = Panel { rows, next: next(w, ROWS), blocks: self.blocks, ends: self.ends, places: self.places };
             // SAFETY: the caller's promise.
             unsafe {
                 let total = if F::LEN == 256 {
@@ -166,15 +186,15 @@ impl<const T: usize> Items<T> {
     }
 }
 
-/// Bytes from eight rows to those that are sent for while they are worked on: the next eight, or of short rows some that come later,
-/// at least [`AHEAD`] bytes away.
+/// Bytes from a panel of rows to those that are sent for while they are worked on: the next panel, or of short rows one that comes
+/// later, at least [`AHEAD`] bytes away.
 #[inline(always)]
-fn next(w: &Matrix) -> usize {
-    let eight = ROWS * w.row_bytes;
-    AHEAD.div_ceil(eight) * eight
+fn next(w: &Matrix, rows: usize) -> usize {
+    let panel = rows * w.row_bytes;
+    AHEAD.div_ceil(panel) * panel
 }
 
-/// Eight rows.
+/// Eight rows, or sixteen.
 struct Panel<'a> {
     rows: Blocks,
     /// Bytes from a row to the one that is sent for meanwhile.
@@ -186,14 +206,24 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    /// Sends for a part of the next eight rows, which lie one after another, while block `s` of these is worked on.
+    /// [`Panel::send_for_rows`] of eight.
+    ///
+    /// # Safety
+    /// As that.
+    #[inline(always)]
+    unsafe fn send_for_all<F: Unpack>(&self, s: usize) {
+        // SAFETY: as above.
+        unsafe { self.send_for_rows::<F, ROWS>(s) }
+    }
+
+    /// Sends for a part of the next `N` rows, which lie one after another, while block `s` of these is worked on.
     ///
     /// # Safety
     /// None: a prefetch may name any address.
     #[inline(always)]
-    unsafe fn send_for_all<F: Unpack>(&self, s: usize) {
-        let ahead = self.rows.first.wrapping_add(self.next + s * ROWS * size_of::<F::Bytes>());
-        for line in 0..(ROWS * size_of::<F::Bytes>()).div_ceil(64) {
+    unsafe fn send_for_rows<F: Unpack, const N: usize>(&self, s: usize) {
+        let ahead = self.rows.first.wrapping_add(self.next + s * N * size_of::<F::Bytes>());
+        for line in 0..(N * size_of::<F::Bytes>()).div_ceil(64) {
             // SAFETY: as above.
             unsafe { _mm_prefetch(ahead.wrapping_add(64 * line).cast(), _MM_HINT_T0) };
         }

@@ -19,7 +19,7 @@ impl Panel<'_> {
             let zero = _mm256_setzero_si256();
             let mut head = MaybeUninit::<F::Head>::uninit();
             let head = &mut *head.as_mut_ptr();
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             // sums of four pairs of products fit 16 bits; an offset is for a negative code, which the largest is below
             let small = F::MAX_CODE + i32::from(F::OFFSET) - i32::from(F::OFFSET > 0) <= 31;
             for s in 0..self.blocks {

@@ -17,7 +17,7 @@ impl Panel<'_> {
         unsafe {
             let zero = _mm256_setzero_si256();
             let up = _mm256_set1_epi8(F::UP as i8);
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
                 self.send_for_all::<F>(s);

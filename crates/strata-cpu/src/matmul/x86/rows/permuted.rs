@@ -52,7 +52,7 @@ pub(in super::super) unsafe fn run<F: Permuted, const TWO: bool>(w: &Matrix, til
             // the last eight rows overlap those before, which is harmless
             let first = if w.rows < ROWS { r } else { r.min(w.rows - ROWS) };
             let rows = Blocks { first: w.row(first).as_ptr(), stride };
-            let panel = Panel { rows, next: next(w), blocks, ends: &ends, places: std::ptr::null() };
+            let panel = Panel { rows, next: next(w, ROWS), blocks, ends: &ends, places: std::ptr::null() };
             let mut i = start;
             while i < end {
                 let left = end - i;
@@ -134,7 +134,7 @@ impl Panel<'_> {
         let scales = items.scales;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             let mut isums = MaybeUninit::<[[__m256i; ROWS]; T]>::uninit();
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());

@@ -41,7 +41,7 @@ impl Panel<'_> {
             let ones = _mm256_set1_epi16(1);
             let mut head = MaybeUninit::<F::Head>::uninit();
             let head = &mut *head.as_mut_ptr();
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             for s in 0..self.blocks {
                 let blocks = self.rows.after(s * size_of::<F::Bytes>());
                 self.send_for_all::<F>(s);

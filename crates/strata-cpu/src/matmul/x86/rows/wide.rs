@@ -16,7 +16,7 @@ impl Panel<'_> {
         let Items { codes, sums256: sums, scales, .. } = items;
         // SAFETY: the caller's promise: rows and activations have the blocks that are counted.
         unsafe {
-            let mut chains = Chains::<T>::new(self.ends);
+            let mut chains = Chains::<__m256, T>::new(self.ends);
             let (mut isums, mut msums) = (MaybeUninit::<[[__m256i; ROWS]; T]>::uninit(), MaybeUninit::<[[__m256i; ROWS]; T]>::uninit());
             let mut heads = MaybeUninit::<[F::Head; ROWS]>::uninit();
             for s in 0..self.blocks {
