@@ -1,6 +1,6 @@
 //! Q2_K to Q6_K and IQ4_XS.
 
-use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, word};
+use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, two_nibbles, word};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ4_VALUES, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 
@@ -255,6 +255,16 @@ impl Unpack for IQ4_XS {
     unsafe fn unit<const J: usize>(b: *const u8, _head: &Self::Head) -> (__m256i, __m256i) {
         // SAFETY: as above.
         unsafe { looked_up(nibbles(b.add(8 + J * 16)), &IQ4_VALUES) }
+    }
+
+    #[inline(always)]
+    unsafe fn two<const A: usize, const B: usize>(b: *const u8, _head: &Self::Head) -> (__m512i, u64) {
+        // SAFETY: as above.
+        unsafe {
+            let nibbles = two_nibbles(b.add(8 + A * 16), b.add(8 + B * 16));
+            let s = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(IQ4_VALUES.as_ptr().cast())), nibbles);
+            (_mm512_abs_epi8(s), _mm512_movepi8_mask(s))
+        }
     }
 
     #[inline(always)]

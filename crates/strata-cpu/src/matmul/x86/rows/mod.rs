@@ -29,8 +29,8 @@ const ONCE: usize = 160;
 /// Weight rows that meet one share of the activation rows before the next share does: they stay in the first cache or near it.
 const NEAR: usize = 8 * ROWS;
 
-/// Memory answers after some 500 cycles, in which short rows of few bits a weight are long done with.
-const AHEAD: usize = 5 * 1024;
+/// Memory answers after 500 cycles and more, in which short rows of few bits a weight are long done with.
+const AHEAD: usize = 10 * 1024;
 
 /// # Safety
 /// AVX2, FMA, F16C (and AVX-512 VL with VNNI for `VNNI`); otherwise as a [`super::super::kernel::Kernel`].
