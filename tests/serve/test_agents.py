@@ -97,7 +97,7 @@ def test_anthropic_loop(server):
             tools=tools,
             tool_choice={"type": "tool", "name": name},
             max_tokens=200,
-            extra_body={"temperature": 0.7},
+            extra_body={"temperature": 0.7, "seed": 2},
         ) as stream:
             got = stream.get_final_message()
         calls = [b for b in got.content if b.type == "tool_use"]
@@ -133,7 +133,7 @@ def test_responses_loop(server):
             tools=tools,
             tool_choice={"type": "function", "name": name},
             max_output_tokens=200,
-            extra_body=NO_THINKING,
+            extra_body=NO_THINKING | {"temperature": 0.7, "seed": 2},
         ) as stream:
             got = stream.get_final_response()
         call = next(o for o in got.output if o.type == "function_call")
