@@ -3,6 +3,7 @@
 use super::super::Matrix;
 use super::super::kernel::{Kernel, Tile};
 use super::float512;
+use super::unpack::joined16;
 use crate::simd::Simd;
 use std::arch::x86_64::*;
 use strata_ops::matmul::FLOAT_LANES;
@@ -100,7 +101,7 @@ impl Float for F16 {
     #[inline(always)]
     unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512 {
         // SAFETY: the caller's promise.
-        unsafe { _mm512_cvtph_ps(joined(a, b)) }
+        unsafe { _mm512_cvtph_ps(joined16(a, b)) }
     }
 
     #[inline(always)]
@@ -124,7 +125,7 @@ impl Float for Bf16 {
     #[inline(always)]
     unsafe fn two_eights(a: *const u8, b: *const u8) -> __m512 {
         // SAFETY: the caller's promise.
-        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(joined(a, b)), 16)) }
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(joined16(a, b)), 16)) }
     }
 
     #[inline(always)]
@@ -132,16 +133,6 @@ impl Float for Bf16 {
         // SAFETY: the caller's promise.
         f32::from_bits(u32::from(unsafe { from.cast::<u16>().read_unaligned() }) << 16)
     }
-}
-
-/// 16 bytes from one place, then 16 from another.
-///
-/// # Safety
-/// AVX2; the bytes exist.
-#[inline(always)]
-unsafe fn joined(a: *const u8, b: *const u8) -> __m256i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(a.cast())), _mm_loadu_si128(b.cast()), 1) }
 }
 
 /// # Safety

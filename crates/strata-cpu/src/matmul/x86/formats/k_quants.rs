@@ -1,6 +1,6 @@
 //! Q2_K to Q6_K and IQ4_XS.
 
-use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, two_nibbles, word};
+use super::super::unpack::{Unpack, eight_subs, load, load16, long, looked_up, nibbles, of_table, two_nibbles, word};
 use std::arch::x86_64::*;
 use strata_quant::formats::{IQ4_VALUES, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 
@@ -262,7 +262,7 @@ impl Unpack for IQ4_XS {
         // SAFETY: as above.
         unsafe {
             let nibbles = two_nibbles(b.add(8 + A * 16), b.add(8 + B * 16));
-            let s = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(IQ4_VALUES.as_ptr().cast())), nibbles);
+            let s = of_table(nibbles, IQ4_VALUES.as_ptr().cast());
             (_mm512_abs_epi8(s), _mm512_movepi8_mask(s))
         }
     }

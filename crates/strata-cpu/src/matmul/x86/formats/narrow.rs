@@ -1,6 +1,8 @@
 //! The formats of 32- and 64-wide blocks.
 
-use super::super::unpack::{Blocks, Unpack, load, load16, looked_up, mask, nibbles, raised, twice, two_nibbles, up_128, word};
+use super::super::unpack::{
+    Blocks, Unpack, joined16, joined32, load, load16, looked_up, mask, nibbles, of_table, twice, two_nibbles, up_128, word,
+};
 use std::arch::x86_64::*;
 use strata_quant::formats::{FP4_VALUES, IQ4_NL, IQ4_VALUES, MXFP4, NVFP4, Q2_0, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 
@@ -21,10 +23,7 @@ impl Unpack for Q8_0 {
     #[inline(always)]
     unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
         // SAFETY: as above.
-        unsafe {
-            let both = _mm512_inserti64x4(_mm512_castsi256_si512(load(a.add(2))), load(b.add(2)), 1);
-            _mm512_xor_si512(both, _mm512_set1_epi8(-128))
-        }
+        unsafe { _mm512_xor_si512(joined32(a.add(2), b.add(2)), _mm512_set1_epi8(-128)) }
     }
 }
 
@@ -149,7 +148,7 @@ impl Unpack for IQ4_NL {
     #[inline(always)]
     unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
         // SAFETY: as above.
-        unsafe { raised(two_nibbles(a.add(2), b.add(2)), const { &up_128(&IQ4_VALUES) }) }
+        unsafe { of_table(two_nibbles(a.add(2), b.add(2)), const { &up_128(&IQ4_VALUES) }.as_ptr()) }
     }
 }
 
@@ -167,7 +166,7 @@ impl Unpack for MXFP4 {
     #[inline(always)]
     unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
         // SAFETY: as above.
-        unsafe { raised(two_nibbles(a.add(1), b.add(1)), const { &up_128(&FP4_VALUES) }) }
+        unsafe { of_table(two_nibbles(a.add(1), b.add(1)), const { &up_128(&FP4_VALUES) }.as_ptr()) }
     }
 
     #[inline(always)]
@@ -204,10 +203,10 @@ impl Unpack for NVFP4 {
     unsafe fn pair<const J: usize>(a: *const u8, b: *const u8) -> __m512i {
         // SAFETY: as above.
         unsafe {
-            let q = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a.add(4 + 16 * J))), load16(b.add(4 + 16 * J)), 1);
+            let q = joined16(a.add(4 + 16 * J), b.add(4 + 16 * J));
             let q = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(q));
             let q = _mm512_and_si512(_mm512_srlv_epi64(q, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4)), _mm512_set1_epi8(15));
-            raised(q, const { &up_128(&FP4_VALUES) })
+            of_table(q, const { &up_128(&FP4_VALUES) }.as_ptr())
         }
     }
 

@@ -87,6 +87,26 @@ pub unsafe fn twice(at: *const u8) -> __m256i {
     unsafe { _mm256_broadcastsi128_si256(load16(at)) }
 }
 
+/// 16 bytes from one place, then 16 from another.
+///
+/// # Safety
+/// AVX2; the bytes exist.
+#[inline(always)]
+pub unsafe fn joined16(a: *const u8, b: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm256_inserti128_si256(_mm256_castsi128_si256(load16(a)), load16(b), 1) }
+}
+
+/// 32 bytes from one place, then 32 from another.
+///
+/// # Safety
+/// AVX-512 F; the bytes exist.
+#[inline(always)]
+pub unsafe fn joined32(a: *const u8, b: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_inserti64x4(_mm512_castsi256_si512(load(a)), load(b), 1) }
+}
+
 /// A number of 32 bits.
 ///
 /// # Safety
@@ -134,14 +154,14 @@ pub unsafe fn two_nibbles(a: *const u8, b: *const u8) -> __m512i {
     }
 }
 
-/// The values of a table, raised by 128, for nibbles.
+/// The bytes of a table of sixteen for nibbles.
 ///
 /// # Safety
-/// AVX-512 BW.
+/// AVX-512 BW; the table has 16 bytes.
 #[inline(always)]
-pub unsafe fn raised(nibbles: __m512i, values: &'static [u8; 16]) -> __m512i {
-    // SAFETY: the caller's promise; a table has 16 bytes.
-    unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(values.as_ptr())), nibbles) }
+pub unsafe fn of_table(nibbles: __m512i, table: *const u8) -> __m512i {
+    // SAFETY: the caller's promise.
+    unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(table)), nibbles) }
 }
 
 /// A table of values, each raised by 128.

@@ -1,6 +1,6 @@
 //! Where the parts of a block are: bit matrices, places of bits for shifts and of bytes and lanes for permutations.
 
-use super::super::super::unpack::{hidden, load, load16, load512, long};
+use super::super::super::unpack::{hidden, load512, long};
 use std::arch::x86_64::*;
 
 /// A bit matrix: the bits of the source byte that each bit of the result is the parity of, lowest first.
@@ -102,16 +102,6 @@ pub(super) unsafe fn bits<const BIT: i8>(x: __m512i) -> u64 {
     unsafe { _mm512_test_epi8_mask(x, _mm512_set1_epi8(BIT)) }
 }
 
-/// The lower 32 bytes from one place, the upper ones from another.
-///
-/// # Safety
-/// AVX-512 F; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn joined(a: *const u8, b: *const u8) -> __m512i {
-    // SAFETY: the caller's promise.
-    unsafe { _mm512_inserti64x4(_mm512_castsi256_si512(load(a)), load(b), 1) }
-}
-
 /// Eight bytes from one place in the lower four 64-bit lanes, from another in the upper ones.
 ///
 /// # Safety
@@ -150,14 +140,4 @@ pub(super) unsafe fn odd32(x: __m512i) -> __m512i {
 pub(super) unsafe fn upper_scales(words: __m512i) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { odd32(_mm512_srli_epi32::<27>(words)) }
-}
-
-/// The eight words of each of two blocks, as 32-bit lanes.
-///
-/// # Safety
-/// As [`super::Permuted`]; the bytes exist.
-#[inline(always)]
-pub(super) unsafe fn words_of_each(a: *const u8, b: *const u8) -> __m256i {
-    // SAFETY: as above.
-    unsafe { _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(load16(a)), load16(b)) }
 }

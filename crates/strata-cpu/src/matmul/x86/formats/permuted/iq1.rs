@@ -1,5 +1,6 @@
 //! IQ1: eight of -1, 0 and 1 an entry, moved up or down.
 
+use super::super::super::unpack::{joined16, joined32};
 use super::Permuted;
 use super::bits::*;
 use super::look_up::Index;
@@ -30,8 +31,8 @@ impl Permuted for IQ1_S {
     unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: the caller's promise, here and in every function of this file.
         unsafe {
-            let words = _mm512_cvtepu32_epi64(words_of_each(a.add(34), b.add(34)));
-            let [low, high] = ranks::<TWO>(joined(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
+            let words = _mm512_cvtepu32_epi64(joined16(a.add(34), b.add(34)));
+            let [low, high] = ranks::<TWO>(joined32(a.add(2), b.add(2)), _mm512_multishift_epi64_epi8(THREES.get(), words));
             [low, high, _mm512_multishift_epi64_epi8(TOPS.get(), words)]
         }
     }
@@ -40,7 +41,7 @@ impl Permuted for IQ1_S {
     unsafe fn scales(a: *const u8, b: *const u8) -> __m512i {
         // SAFETY: as above.
         unsafe {
-            let words = _mm512_cvtepu16_epi32(words_of_each(a.add(34), b.add(34)));
+            let words = _mm512_cvtepu16_epi32(joined16(a.add(34), b.add(34)));
             _mm512_ternarylogic_epi32::<0xf8>(_mm512_set1_epi32(1), _mm512_srli_epi32::<11>(words), _mm512_set1_epi32(14))
         }
     }
@@ -55,9 +56,9 @@ impl Permuted for IQ1_M {
     unsafe fn entries<const TWO: bool>(a: *const u8, b: *const u8) -> [__m512i; 3] {
         // SAFETY: as above.
         unsafe {
-            let nibbles = _mm512_cvtepu32_epi64(words_of_each(a.add(32), b.add(32)));
+            let nibbles = _mm512_cvtepu32_epi64(joined16(a.add(32), b.add(32)));
             let nibbles = _mm512_multishift_epi64_epi8(NIBBLES.get(), nibbles);
-            let [low, high] = ranks::<TWO>(joined(a, b), nibbles);
+            let [low, high] = ranks::<TWO>(joined32(a, b), nibbles);
             [low, high, nibbles]
         }
     }

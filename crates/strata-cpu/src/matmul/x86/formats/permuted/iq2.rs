@@ -1,6 +1,6 @@
 //! IQ2: eight magnitudes an entry.
 
-use super::super::super::unpack::load512;
+use super::super::super::unpack::{joined32, load512};
 use super::Permuted;
 use super::bits::*;
 use super::look_up::Index;
@@ -76,9 +76,9 @@ impl Permuted for IQ2_S {
         // SAFETY: as above.
         unsafe {
             let pairs = _mm512_multishift_epi64_epi8(PAIRS.get(), eight_of_each(a.add(66), b.add(66)));
-            let index = Index::<TWO, _>::new(joined(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
+            let index = Index::<TWO, _>::new(joined32(a.add(2), b.add(2)), [bits::<1>(pairs), bits::<2>(pairs)]);
             let (low, high) = (index.of_plane(&IQ2_S_PLANES.low), index.of_steps(&IQ2_S_STEPS, pairs));
-            [low, high, joined(a.add(34), b.add(34))]
+            [low, high, joined32(a.add(34), b.add(34))]
         }
     }
 
